@@ -19,7 +19,7 @@ import pytest
 
 from agent.errors import ConfigError, HistoryError
 from agent.history import HistoryStore, now
-from agent.history.sql.schema import VERSION
+from agent.history.sql.schema import LEASE, VERSION
 from agent.history.sql.sqlite import SqliteStore
 from agent.history.sql.sqlite_wipe import empty_log, wipe_pages
 from agent.history.sql.store import RECENT
@@ -429,6 +429,75 @@ async def test_file_of_the_release_before_opens(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as file:
         assert file.execute("PRAGMA user_version").fetchone() == (VERSION,)
         assert file.execute("PRAGMA foreign_key_check").fetchall() == []
+
+
+_KILL_AT_EACH_STATEMENT = """
+import asyncio, os, shutil, signal, sqlite3, sys
+from contextlib import aclosing, closing
+from pathlib import Path
+from agent.history.sql import sqlite
+from agent.history.sql.schema import VERSION
+
+old, path = Path(sys.argv[1]), Path(sys.argv[1] + ".used")
+connect, passed = sqlite3.connect, 0
+
+def traced(*arguments, **options):
+    connection = connect(*arguments, **options)
+    connection.set_trace_callback(count)
+    return connection
+
+def count(statement):
+    global passed
+    passed += 1
+    if passed > most:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+async def open_and_close():
+    async with aclosing(await sqlite.SqliteStore.open(path)):
+        pass
+
+async def check():
+    async with aclosing(await sqlite.SqliteStore.open(path)) as store:
+        (record,) = await store.list("alice")
+        assert [entry.id for entry in await store.entries(record)] == ["e1", "e2", "e3"]
+        assert [hit.entry_id for hit in await store.search("alice", "harbour")] == ["e1"]
+        assert [event.value for event in await store.runs.events("run", owner="alice")] == [{"a": 1}]
+        assert [link.digest for link in await store.links.of("chat", owner="alice")] == ["d"]
+    with closing(connect(path)) as file:
+        assert file.execute("PRAGMA user_version").fetchone() == (VERSION,)
+        assert file.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert file.execute("PRAGMA foreign_key_check").fetchall() == []
+
+most, killed = 0, True
+while killed:
+    for used in path.parent.glob(path.name + "*"):
+        used.unlink()
+    shutil.copy(old, path)
+    child = os.fork()
+    if not child:
+        sqlite.sqlite3.connect = traced
+        asyncio.run(open_and_close())
+        os._exit(0)
+    killed = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    asyncio.run(check())
+    most += killed
+print(most)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", [6, 7])
+def test_kill_at_each_statement_of_a_migration(tmp_path: Path, version: int) -> None:
+    """A process that is killed while it opens an older file leaves one that opens, with everything in it."""
+    path = tmp_path / "history.db"
+    with closing(sqlite3.connect(path)) as file:
+        file.executescript(OF_0_1_0)
+        if version == 7:
+            file.executescript("ALTER TABLE runs ADD COLUMN replica TEXT; PRAGMA user_version = 7")
+    command = [sys.executable, "-c", _KILL_AT_EACH_STATEMENT, str(path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=250, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > len(LEASE) + version
 
 
 async def test_older_file_is_refused_and_untouched(tmp_path: Path) -> None:

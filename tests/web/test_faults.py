@@ -1,6 +1,7 @@
 """Faults of the disk in the running app: each refusal is a sentence without a path, and all works again afterwards."""
 
 import errno
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -50,10 +51,18 @@ class Owner:
         assert owner["files"] == 1
         self.link = link["path"]
         self.message = f"{self.path}/messages/{last_message(self.program, self.chat, 'pear')}"
+        self.program.say("!text peach", new=True)
+        [other] = [one["id"] for one in self.program.ask("GET", "/conversations?q=peach").json["hits"]]
+        self.other = f"/conversations/{other}/messages/{last_message(self.program, other, 'peach')}"
 
     def send(self, chat: str = "", text: str = "!text plum") -> Answer:
         path = f"/conversations/{chat}/messages" if chat else "/conversations"
         return self.program.ask("POST", path, json={"text": text}, headers={"accept": "application/x-ndjson"})
+
+    def await_end(self, begun: Answer) -> None:
+        """Read the answer that a request has begun, if it has, up to its end."""
+        for run in re.findall(r'"run": ?"(\w+)"', begun.text):
+            assert self.program.ask("GET", f"/runs/{run}/events").status == 200
 
     def writes(self) -> dict[str, Callable[[], Answer]]:
         """Return the requests that store something, by name."""
@@ -66,8 +75,8 @@ class Owner:
             "rename": lambda: ask("PATCH", self.path, json={"title": "plum"}),
             "pin": lambda: ask("PATCH", self.path, json={"pinned": True}),
             "message": lambda: ask("POST", f"{self.path}/messages", json={"text": "!text plum"}),
+            "retry": lambda: ask("POST", f"{self.other}/retry", json={}),
             "edit": lambda: ask("PATCH", self.message, json={"text": "!text plum"}),
-            "retry": lambda: ask("POST", f"{self.message}/retry", json={}),
             "link": lambda: ask("POST", f"{self.path}/links", json={"attachments": True}),
         }
 
@@ -129,6 +138,7 @@ def test_full_disk_refuses_in_sentences_and_works_again(
         answer = work()
         assert answer.status < 300, (name, answer.text)
         assert FULL not in answer.text, (name, answer.text)
+        owner.await_end(answer)
     assert "plum" in owner.program.ask("GET", f"/export/{owner.chat}").text
 
 

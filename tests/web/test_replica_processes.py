@@ -10,16 +10,22 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
+from itertools import count
 from pathlib import Path
+from threading import Event
+from uuid import uuid4
 
+import httpx
 import pytest
 from playwright.sync_api import Browser, BrowserContext, expect
 from redis import Redis
 
 from tests.conftest import App, Visitor, becomes
 from tests.support import redis_servers
+from tests.support.http_client import HttpVisitor, marker
 from tests.support.ports import free_port
 from tests.support.postgres_server import PostgresServer
 from tests.support.proxies import replicas_proxy, self_signed
@@ -81,11 +87,17 @@ class Topology:
     url: str
     server: Running
     entries: Entries
+    restart_proxy: Callable[[], None]
 
     def writer(self) -> App:
         """Return the process that writes the newest answer. Each has a key of its own for the model server."""
         newest = self.server.journal()[-1]
         return self.apps[("Bearer page1", "Bearer page2").index(newest["authorization"])]
+
+    def stored_prompts(self) -> list[str]:
+        """Return the text of each stored message of a visitor."""
+        parts = (part for _, entry in self.entries() for part in json.loads(entry)["message"]["parts"])
+        return [str(part["content"]) for part in parts if part["part_kind"] == "user-prompt"]
 
     def stored_texts(self) -> list[str]:
         """Return the text of each stored answer, with what continues it."""
@@ -118,11 +130,15 @@ def topology(
         )
         crt, key = self_signed(tmp_path_factory.mktemp("certificate"))
         ports = (apps[0].port, apps[1].port)
-        with (
-            tempfile.TemporaryDirectory(prefix="proxy-") as folder,
-            replicas_proxy(folder, port, ports, crt, key),
-        ):
-            yield Topology((apps[0], apps[1]), f"https://localhost:{port}", server, entries)
+        with tempfile.TemporaryDirectory(prefix="proxy-") as folder, ExitStack() as proxy:
+            start_proxy = partial(replicas_proxy, folder, port, ports, crt, key)
+
+            def restart_proxy() -> None:
+                proxy.close()
+                proxy.enter_context(start_proxy())
+
+            restart_proxy()
+            yield Topology((apps[0], apps[1]), f"https://localhost:{port}", server, entries, restart_proxy)
         for app in apps:
             app.stop()
 
@@ -212,6 +228,49 @@ def test_messages_during_rolling_restart_are_answered(topology: Topology, people
         restart.result()
     stored = "".join(topology.stored_texts())
     assert {text: stored.count(text) for text in asked} == dict.fromkeys(asked, 1)
+
+
+def test_restart_of_nginx_loses_and_doubles_no_message(topology: Topology) -> None:
+    """Visitors send all the time while nginx restarts. One that got no answer sends the same message again."""
+    messages, clients, has_restarted = 12, 4, Event()
+
+    def send_all(visitor: HttpVisitor, texts: Sequence[str]) -> int:
+        refused, at = 0, 0
+        while at < len(texts) or not has_restarted.is_set():
+            if at == len(texts):
+                texts = [*texts, marker()]
+            refused += send(visitor, texts[at])
+            at += 1
+        sent.extend(texts)
+        return refused
+
+    def send(visitor: HttpVisitor, text: str) -> int:
+        """Send a message of a new chat until the app has it; return how many tries got no answer."""
+        body, until = {"text": f"!text {text}", "id": uuid4().hex}, time.monotonic() + 60
+        for failed in count():
+            assert time.monotonic() < until, f"{text} was never sent"
+            try:
+                answer = visitor.ask("POST", "/conversations", json={**body, "again": bool(failed)})
+                if answer.status == 200 and answer.json["conversation"]:
+                    return failed
+                assert answer.status in (429, 502, 503, 504), answer
+            except (httpx.TransportError, json.JSONDecodeError):
+                pass  # The connection broke, before the answer or in it.
+        raise AssertionError
+
+    sent = list[str]()
+    visitors = [HttpVisitor(topology.url, verify=False) for _ in range(clients)]
+    with ThreadPoolExecutor(clients) as pool:
+        sending = [pool.submit(send_all, visitor, [marker() for _ in range(messages)]) for visitor in visitors]
+        try:
+            for _ in range(5):
+                topology.restart_proxy()
+        finally:
+            has_restarted.set()
+        refused = sum(one.result() for one in sending)
+    assert refused > 0, "no restart was in the way of a message"
+    stored = " ".join(topology.stored_prompts())
+    assert {text: stored.count(text) for text in sent} == dict.fromkeys(sent, 1)
 
 
 def restart_all(apps: Sequence[App]) -> None:
