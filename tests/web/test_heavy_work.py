@@ -22,11 +22,11 @@ from agent.system.threads import Threads
 from agent.transfer.document import Block
 from agent.transfer.html import to_html
 from agent.web import server
-from agent.web.chat.chat_view import ChatView
 from agent.web.chat.conversation_list import Row
 from agent.web.chat.links import ChatLinks, LinkChoices
 from agent.web.chat.transcript import to_turns
 from agent.web.chat.turns import LONGEST_MARKDOWN, MOST_HTML, newest_turns, render_turn
+from agent.web.chat.views import ChatView
 from agent.web.conversation_routes import ConversationRoutes, answering
 from agent.web.heavy_work import HeavyResponse, HeavyWork, Place, RequestLimit, TooManyRequests
 from agent.web.link_routes import PAGES, LinkPageRoutes
