@@ -293,6 +293,7 @@ def delete(name: str) -> str:
     assert slow.say("!text Next.").text == "Next."
 
 
+@pytest.mark.slow
 @ALL
 def test_conflict_leaves_stored_chat_as_it_was(
     open_chat: Callable[..., Chat], caplog: pytest.LogCaptureFixture
