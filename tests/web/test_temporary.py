@@ -316,6 +316,15 @@ async def test_memory_is_limited(server: Running, tmp_path: Path) -> None:
     await house.store.aclose()
 
 
+def test_chat_that_ends_is_written_by_its_owner_only() -> None:
+    memory = TemporaryMemory()
+    chat = memory.add("ann", None, 0.0)
+    memory.ending[chat.id] = memory.chats.pop(chat.id)
+    assert memory.to_write(chat.id, "ann") is chat
+    with pytest.raises(NotFound):
+        memory.to_write(chat.id, "bob")
+
+
 @pytest.mark.parametrize("law", laws_for(TEMPORARY), ids=lambda law: law.name)
 async def test_kept_conversations_keep_all_laws(law: Law, tmp_path: Path) -> None:
     await check(law, subject_name("TEMPORARY"), tmp_path)
