@@ -2,8 +2,6 @@
 
 import json
 import math
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, cast, get_type_hints
@@ -24,7 +22,6 @@ from agent import (
     connect,
 )
 from agent.models.catalog import load_catalog
-from agent.settings import ROOT
 from agent.tools import ask_user
 from tests.support.dialect_server import Playing, Reply, playing
 from tests.support.dialects import DIALECTS, Dialect
@@ -286,11 +283,3 @@ async def test_headers_reach_no_other_provider() -> None:
         name = next(iter(options))
         with pytest.raises(InputError, match=rf"^{name} belongs to one provider, and this run can ask fake, other$"):
             Agent([own, other]).run("Hello", **cast(Any, options))
-
-
-@pytest.mark.full
-@pytest.mark.slow
-def test_type_checker_finds_misspelt_options() -> None:
-    command = [sys.executable, "-m", "pyright", "tests/support/typed_programs.py"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout

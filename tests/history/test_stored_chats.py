@@ -266,33 +266,7 @@ def test_two_resumes_at_once_make_the_call_once(open_chat: Callable[..., Chat]) 
     assert DELETED == ["x"]
 
 
-@SHARED
 @pytest.mark.slow
-def test_second_process_that_resumes_gets_conflict(
-    open_chat: Callable[..., Chat], server: Running, url: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    open_chat().say('!tool delete {"name": "x"} !text Done.')
-    slow = open_chat()
-    assert slow.pending
-    define = """
-from agent import Approve
-@tool(needs_approval=True)
-def delete(name: str) -> str:
-    "Delete it."
-    return f"{name} is gone"
-"""
-    body = "print([one.content for one in chat.resume(Approve())][-1])"
-    options = "system_message='Be brief.', tools=[delete]"
-    assert start_program(server, url, body, before=define, options=options).communicate(timeout=60)[0] == "Done.\n"
-    kept = said(open_chat())
-    with pytest.raises(Conflict, match="was answered elsewhere"):
-        list(slow.resume(Approve()))
-    assert said(open_chat()) == said(slow) == kept
-    assert DELETED == []
-    assert not any(record.exc_info for record in caplog.records)
-    assert slow.say("!text Next.").text == "Next."
-
-
 @ALL
 def test_conflict_leaves_stored_chat_as_it_was(
     open_chat: Callable[..., Chat], caplog: pytest.LogCaptureFixture

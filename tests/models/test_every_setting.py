@@ -164,6 +164,14 @@ def sent(server: Running) -> dict[str, Any]:
     return server.journal()[-1]["body"]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def frozen_imports() -> Iterator[None]:
+    """Freeze again what the apps have unfrozen, because each full collection of a later test would look through it."""
+    yield
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def unlimited_log() -> Iterator[None]:
     """Undo the limit that a served page sets on this process's log handlers, which belong to pytest."""

@@ -348,36 +348,6 @@ async def test_media_arrive_in_vendor_format(dialect: Dialect, agent: Agent, pas
     assert sent[0]["text"] == "look"
 
 
-async def test_broken_stream_keeps_text(dialect: Dialect, agent: Agent) -> None:
-    failures = explained(agent)
-    run = agent.run(dialect.says("break"))
-    result = await run
-    assert result.finish_reason == "error"
-    assert [one.kind for one in failures] == ["connection"]
-    (_, begun), (kind, sentence) = dialects.bubbles(run.responses)
-    assert (kind, sentence) == ("error", str(failures[0]))
-    assert result.text == begun
-    assert begun
-    assert LONG.startswith(begun)
-    last = result.context.messages[-1]
-    assert isinstance(last, ModelResponse)
-    assert last.state == "interrupted"
-    assert (await agent.ask(dialect.says("go on"), context=result.context)).text == "Gladly."
-
-
-async def test_stop_closes_connection(dialect: Dialect, agent: Agent, passed: Tee) -> None:
-    run = agent.run(dialect.says("slowly")).start()
-    await run.wait_for_update(0)
-    run.cancel()
-    result = await run
-    assert result.finish_reason == "cancelled"
-    assert result.text
-    assert len(result.text) < len(LONG)
-    assert LONG.startswith(result.text)
-    assert passed.requests[-1].left.wait(1.0)
-    assert (await agent.ask(dialect.says("go on"), context=result.context)).text == "Gladly."
-
-
 def unsigned(result: RunResult) -> Context:
     """Return the conversation without the signatures of its reasoning."""
 

@@ -1,6 +1,5 @@
 """Claude: the responses to each wire sequence, and the exact bytes of each request, stable from turn to turn."""
 
-import asyncio
 import base64
 import re
 from collections.abc import Mapping, Sequence
@@ -30,7 +29,6 @@ from tests.support.replies.anthropic_messages import (
     CALLS,
     HI,
     PING,
-    Event,
     begin,
     call,
     closes,
@@ -323,76 +321,6 @@ def assert_said(said: Sequence[tuple[str, Any]], expected: Sequence[tuple[str, A
     assert [(type_, None if (type_, None) in expected else content) for type_, content in said] == list(expected)
 
 
-# --- trouble before the first word ------------------------------------------------------------------------------------
-
-
-def refused(status: int, kind: str, message: str = "No.", **headers: str) -> Reply:
-    return Reply(status=status, body={"type": "error", "error": {"type": kind, "message": message}}, headers=headers)
-
-
-TROUBLE = {
-    "429": (refused(429, "rate_limit_error", **{"retry-after": "17"}), "rate_limit", 429, 17),
-    "529": (refused(529, "overloaded_error"), "overloaded", 529, None),
-    "500": (refused(500, "api_error"), "server", 500, None),
-    "a wrong key": (refused(401, "authentication_error", "invalid x-api-key"), "key", 401, None),
-    "no such model": (refused(404, "not_found_error", f"model: {SPEC.name}"), "unknown_model", 404, None),
-    "too long": (
-        refused(400, "invalid_request_error", "prompt is too long: 1000213 tokens > 1000000 maximum"),
-        "context",
-        400,
-        None,
-    ),
-    "no credit": (
-        refused(400, "invalid_request_error", "Your credit balance is too low to access the Anthropic API."),
-        "quota",
-        400,
-        None,
-    ),
-    "overloaded in the stream": (reply(begin(), fails("overloaded_error")), "overloaded", 529, None),
-    "rate limit in the stream": (reply(begin(), fails("rate_limit_error")), "rate_limit", 429, None),
-    "reset": (reply(begin(), end="reset"), "connection", None, None),
-}
-
-
-@pytest.mark.parametrize(("answer", "kind", "status", "retry_after"), TROUBLE.values(), ids=TROUBLE)
-async def test_error_kinds_without_sdk_retry(
-    server: Playing, answer: Reply, kind: str, status: int | None, retry_after: float | None
-) -> None:
-    server.play(answer, HI)
-    connection = connect(SPEC, Endpoint(server.url, KEY))
-    error = await dialects.trouble(connection)
-    await connection.aclose()
-    assert (error.kind, error.status, error.retry_after) == (kind, status, retry_after)
-    assert KEY not in str(error)
-    assert len(server.requests) == 1
-
-
-# --- sockets ----------------------------------------------------------------------------------------------------------
-
-
-async def test_stop_closes_socket(server: Playing) -> None:
-    server.play(reply(begin(), text(0, "a")[:2], end="stall"))
-    async with Agent(connect(SPEC, Endpoint(server.url, KEY))) as agent:
-        run = agent.run("Hello").start()
-        await run.wait_for_update(0, timeout=5)
-        assert not server.requests[0].left.is_set()
-        run.cancel()
-        result = await run
-        assert await asyncio.to_thread(server.requests[0].left.wait, 2)
-    assert (result.finish_reason, result.text) == ("cancelled", "a")
-
-
-@pytest.mark.parametrize(
-    "last", [fails("api_error"), b"event: message_stop\ndata: {nope\n\n"], ids=["error", "malformed"]
-)
-async def test_failure_closes_socket(server: Playing, last: Event) -> None:
-    server.play(reply(begin(), text(0, "a"), last, end="stall"))
-    async with Agent(connect(SPEC, Endpoint(server.url, KEY))) as agent:
-        result = await agent.ask("Hello")
-        assert await asyncio.to_thread(server.requests[0].left.wait, 2), "not closed before the agent is"
-    assert result.finish_reason == "error"
-
-
 # --- what is really sent ----------------------------------------------------------------------------------------------
 
 
@@ -475,27 +403,6 @@ async def test_image_is_sent_as_base64(server: Playing) -> None:
         {"type": "text", "text": "See:"},
         {"type": "image", "source": source},
     ]
-
-
-async def test_earlier_turns_keep_their_bytes(server: Playing) -> None:
-    for turn in range(4):
-        ids = [f"toolu_{turn}_{number}" for number in range(2)]
-        server.play(
-            reply(
-                begin(),
-                thinking(0, f"Thought {turn}.\n", signature=f"sig{turn}=="),
-                text(1, f"\nI look, {turn}."),
-                call(2, ids[0], '{"city":  "Zürich"}'),
-                call(3, ids[1]),
-                CALLS,
-            ),
-            reply(begin(), thinking(0, signature="x=="), text(1, f"Sunny {turn}. "), ends("end_turn")),
-        )
-    context = Context()
-    for turn in range(4):
-        answer = await ask(server, f"Turn {turn}?", context=context, reasoning=True)
-        context = Context.from_json(answer.context.to_json())
-    dialects.assert_prefixes([request.raw for request in server.requests], "messages", 8)
 
 
 def foreign(by: str | None) -> list[ModelMessage]:
@@ -587,14 +494,6 @@ async def test_always_reasoning_model_is_not_told_to_stop(server: Playing) -> No
     assert [body.get("output_config") for body in sent(server)] == [{"effort": "low"}, {"effort": "low"}, None]
 
 
-async def test_plain_model_gets_no_thinking_options(server: Playing) -> None:
-    one = spec("claude-3-5-haiku-20241022", reasoning=False)
-    for reasoning in (True, False, None):
-        server.play(HI)
-        await ask(server, "Hello", one, reasoning=reasoning)
-    assert not any("thinking" in body for body in sent(server))
-
-
 @pytest.mark.parametrize(("most", "budget"), [(64_000, 8192), (10_000, 5000), (2048, 1024), (2047, None), (16, None)])
 async def test_budget_leaves_room_for_answer(server: Playing, most: int, budget: int | None) -> None:
     server.play(HI)
@@ -611,11 +510,3 @@ async def test_temperature_is_dropped_while_thinking(server: Playing) -> None:
         server.play(HI)
         await ask(server, "Hello", one, reasoning=reasoning, temperature=0.3, max_tokens=most)
     assert [body.get("temperature") for body in sent(server)] == [None, 0.3, 0.3, 0.3]
-
-
-async def test_vendor_is_recognised_by_its_messages(server: Playing) -> None:
-    server.play(reply(begin(), thinking(0, "Hm.", signature="a"), text(1, "Yes."), ends("end_turn")))
-    response = (await ask(server, "Hello")).context.messages[-1]
-    assert isinstance(response, ModelResponse)
-    [thought, _] = response.parts
-    assert response.provider_name == thought.provider_name == SPEC.provider  # type: ignore[union-attr]

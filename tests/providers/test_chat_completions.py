@@ -28,7 +28,7 @@ from agent.providers.openai_client import PlainClient
 from tests.support import dialects
 from tests.support.read_pauses import read_pauses
 from tests.support.script_language import token
-from tests.support.scripted_server import Config, Running, running
+from tests.support.scripted_server import Running
 from tests.support.strategies import conversations, plain_conversations
 from tests.tiers import examples
 
@@ -133,20 +133,6 @@ async def test_failure_is_explained_by_kind(
     assert (result.finish_reason, result.note.detail) == ("error", str(error))
     assert error.retry_after == (7 if script == "!status 429 7" else None)
     assert "sk-" not in str(error)
-
-
-async def test_wrong_key_unknown_model_and_no_server() -> None:
-    with running(Config(models=("a",), api_key="right")) as server:
-        for key, name, words in (
-            ("wrong", "a", "key was rejected"),
-            ("right", "b", "no model named 'b'"),
-        ):
-            spec = ModelSpec(id="x", name=name, label="x", provider="vllm")
-            async with Agent(connect(spec, Endpoint(server.base_url, key))) as agent:
-                assert words in (await agent.ask("Hello")).note.detail
-        gone = server.base_url
-    async with Agent(connect(SPEC, Endpoint(gone)), limits=Limits(retries=0)) as agent:
-        assert "cannot be reached" in (await agent.ask("Hello")).note.detail
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Gemini: the responses to each wire sequence, and the exact bytes of each request, stable from turn to turn."""
 
-import asyncio
 import base64
 import re
 from collections.abc import Mapping, Sequence
@@ -9,7 +8,6 @@ from typing import Any
 
 import httpx2
 import pytest
-from pydantic_ai.direct import model_request_stream
 from pydantic_ai.messages import (
     BinaryContent,
     FilePart,
@@ -28,7 +26,7 @@ from agent.result import RunResult
 from tests.support import dialects
 from tests.support.dialect_server import Playing, Reply
 from tests.support.media_files import PNG, WAV
-from tests.support.replies.google_generate_content import HI, Event, call, chunk, end, reply, text, thought, wrong
+from tests.support.replies.google_generate_content import HI, call, chunk, end, reply, text, thought, wrong
 
 KEY = "AIzaSyAVerySecretKeyOfSomebody1234567"
 SPEC = load_catalog().find("google:gemini-3.8-flash")
@@ -46,13 +44,6 @@ running_server, server = dialects.running_server, dialects.server
 def spec(name: str, **more: Any) -> ModelSpec:
     return replace(load_catalog().find(f"google:{name}"), **more)
 
-
-RETRY = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "17s"}
-BAD_KEY = {
-    "@type": "type.googleapis.com/google.rpc.ErrorInfo",
-    "reason": "API_KEY_INVALID",
-    "domain": "googleapis.com",
-}
 
 EMPTY = "The model returned an empty answer."
 
@@ -193,68 +184,6 @@ def bubbles(responses: Sequence[Any]) -> list[tuple[str, Any]]:
 def assert_said(said: Sequence[tuple[str, Any]], expected: Sequence[tuple[str, Any]]) -> None:
     wanted = [(type_, {**content, "id": None} if isinstance(content, dict) else content) for type_, content in expected]
     assert [(type_, None if (type_, None) in wanted else content) for type_, content in said] == wanted
-
-
-# --- trouble before the first word ------------------------------------------------------------------------------------
-
-TROUBLE = {
-    "429": (Reply(status=429, body=wrong(429, "RESOURCE_EXHAUSTED", RETRY)), "rate_limit", 429, 17),
-    "503": (Reply(status=503, body=wrong(503, "UNAVAILABLE")), "overloaded", 503, None),
-    "500": (Reply(status=500, body=wrong(500, "INTERNAL")), "server", 500, None),
-    "a wrong key": (Reply(status=400, body=wrong(400, "INVALID_ARGUMENT", BAD_KEY)), "key", 400, None),
-    "no access": (Reply(status=403, body=wrong(403, "PERMISSION_DENIED")), "access", 403, None),
-    "no such model": (Reply(status=404, body=wrong(404, "NOT_FOUND")), "unknown_model", 404, None),
-    "429 in the stream": (reply(wrong(429, "RESOURCE_EXHAUSTED", RETRY)), "rate_limit", 429, 17),
-    "reset": (reply(b"\r\n", end="reset"), "connection", None, None),
-}
-
-
-@pytest.mark.parametrize(("answer", "kind", "status", "retry_after"), TROUBLE.values(), ids=TROUBLE)
-async def test_error_kinds_without_sdk_retry(
-    server: Playing, answer: Reply, kind: str, status: int | None, retry_after: float | None
-) -> None:
-    server.play(answer, HI)
-    connection = connect(SPEC, Endpoint(server.url, KEY))
-    error = await dialects.trouble(connection)
-    await connection.aclose()
-    assert (error.kind, error.status, error.retry_after) == (kind, status, retry_after)
-    assert KEY not in str(error)
-    assert len(server.requests) == 1
-
-
-# --- sockets ----------------------------------------------------------------------------------------------------------
-
-
-async def test_stop_closes_socket(server: Playing) -> None:
-    server.play(reply(chunk(text("a")), end="stall"))
-    async with Agent(connect(SPEC, Endpoint(server.url, KEY))) as agent:
-        run = agent.run("Hello").start()
-        await run.wait_for_update(0, timeout=5)
-        assert not server.requests[0].left.is_set()
-        run.cancel()
-        result = await run
-        assert await asyncio.to_thread(server.requests[0].left.wait, 2)
-    assert (result.finish_reason, result.text) == ("cancelled", "a")
-
-
-@pytest.mark.parametrize("last", [wrong(500, "INTERNAL"), b"data: {nope\r\n\r\n"], ids=["error", "malformed"])
-async def test_failure_closes_socket(server: Playing, last: Event) -> None:
-    server.play(reply(chunk(text("a")), last, end="stall"))
-    async with Agent(connect(SPEC, Endpoint(server.url, KEY))) as agent:
-        result = await agent.ask("Hello")
-        assert await asyncio.to_thread(server.requests[0].left.wait, 2), "not closed before the agent is"
-    assert result.finish_reason == "error"
-
-
-async def test_leaving_stream_closes_socket(server: Playing) -> None:
-    server.play(reply(chunk(text("a")), chunk(text("b")), end="stall"))
-    connection = connect(SPEC, Endpoint(server.url, KEY))
-    async with model_request_stream(connection.model(), [ModelRequest.user_text_prompt("Hello")]) as stream:
-        events = aiter(stream)
-        await anext(events)
-    assert await asyncio.to_thread(server.requests[0].left.wait, 2), "closed only by the garbage collector"
-    await connection.aclose()
-    del events
 
 
 @pytest.mark.parametrize(("asked", "read"), [(None, 300.0), (900, 900.0), (3, 3.0)])
@@ -409,24 +338,6 @@ async def test_generated_image_is_kept_and_sent_back(server: Playing) -> None:
     assert (made.content.media_type, made.content.data) == ("image/png", b"\x89PNG")
 
 
-async def test_earlier_turns_keep_their_bytes(server: Playing) -> None:
-    for turn in range(4):
-        server.play(
-            reply(
-                chunk(thought(f"Thought {turn}.\n")),
-                chunk(text(f"\nI look, {turn}.")),
-                chunk(call(signed="c2ln", city="Zürich"), call()),
-                end(),
-            ),
-            reply(chunk(text(f"Sunny {turn}. ")), end("STOP", text("", thoughtSignature="bGFzdA=="))),
-        )
-    context = Context()
-    for turn in range(4):
-        answer = await ask(server, f"Turn {turn}?", context=context, reasoning=True)
-        context = Context.from_json(answer.context.to_json())
-    dialects.assert_prefixes([request.raw for request in server.requests], "contents", 8)
-
-
 FOREIGN: list[ModelMessage] = [
     ModelRequest(parts=[UserPromptPart("And this?")]),
     ModelResponse(
@@ -504,21 +415,6 @@ async def test_always_reasoning_model_is_not_told_to_stop(server: Playing) -> No
         await ask(server, "Hello", spec(name, always_reasons=True), reasoning=False)
     least = [{"thinkingBudget": 128}, {"thinkingLevel": "LOW"}]
     assert [body["generationConfig"]["thinkingConfig"] for body in sent(server)] == least
-
-
-async def test_plain_model_gets_no_thinking_options(server: Playing) -> None:
-    for reasoning in (True, False, None):
-        server.play(HI)
-        await ask(server, "Hello", spec("gemini-3.8-flash", reasoning=False), reasoning=reasoning)
-    assert not any("thinkingConfig" in body["generationConfig"] for body in sent(server))
-
-
-async def test_vendor_is_recognised_by_its_messages(server: Playing) -> None:
-    server.play(reply(chunk(call(signed="c2ln", city="A")), end()), HI)
-    response = (await ask(server, "Hello")).context.messages[1]
-    assert isinstance(response, ModelResponse)
-    [part] = response.parts
-    assert response.provider_name == part.provider_name == SPEC.provider  # type: ignore[union-attr]
 
 
 async def test_environment_key_stays_from_named_server(server: Playing, monkeypatch: pytest.MonkeyPatch) -> None:

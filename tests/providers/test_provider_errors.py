@@ -405,6 +405,7 @@ async def failed(server: Playing, model: str, reply: Reply, prompt: Any = "Hello
         result = await agent.ask(prompt)
     [error] = told
     assert (result.finish_reason, result.note.detail) == ("error", str(error))
+    assert len(server.requests) == 1, "the SDK repeats it"
     return error
 
 
@@ -437,6 +438,7 @@ STREAMS = [
     ),
     (CLAUDE, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}, ("overloaded", 529)),
     (GEMINI, gemini("The model is overloaded.", 503, "UNAVAILABLE"), ("overloaded", 503)),
+    (GEMINI, gemini("Slow down.", 429, "RESOURCE_EXHAUSTED", RETRY), ("rate_limit", 429)),
     (ROUTER, openai("Slow down.", None, "rate_limit_error"), ("rate_limit", 429)),
     (VLLM, {"error": {"message": "Boom.", "type": "InternalServerError", "code": 500}}, ("server", 500)),
     (
@@ -452,7 +454,7 @@ STREAMS = [
 ]
 
 
-@pytest.mark.parametrize(("model", "event", "told"), STREAMS, ids=[row[0] for row in STREAMS])
+@pytest.mark.parametrize(("model", "event", "told"), STREAMS, ids=[f"{row[0]}, {row[2][0]}" for row in STREAMS])
 async def test_stream_error_is_explained_alike(
     server: Playing, model: str, event: dict[str, Any], told: tuple[str, int | None]
 ) -> None:

@@ -96,6 +96,14 @@ async def test_pages_follow_each_other(store: HistoryStore, listed: Conversation
     assert (second.pinned, second.next_offset) == ([], None)
 
 
+async def test_page_has_a_most(store: HistoryStore, listed: ConversationList, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversation_list, "MOST", 2)
+    for number in range(3):
+        await started(store, f"Number {number}")
+    found = await listed.page(ALICE, limit=9)
+    assert (len(found.rows), found.next_offset) == (2, 2)
+
+
 @pytest.mark.parametrize("hours", [0, 2], ids=["just-now", "two-hours-ago"])
 async def test_visitor_goes_on_with_the_chat_viewed_last_for_an_hour(tmp_path: Path, hours: float) -> None:
     clock = Clock()

@@ -1,19 +1,44 @@
 """The routes below `/conversations` of the running app, and the page at `/c/<id>`. Isolation is in `test_isolation`."""
 
+import gc
 import re
 from base64 import b64decode
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent.errors import Limited
+from agent.settings import LocalSettings, Settings
+from agent.web.app import create_app
 from agent.web.conversation_routes import MAX_BODY
 from agent.web.heavy_work import REQUESTS_EACH, REQUESTS_PER_ADDRESS, RequestLimit
 from tests.conftest import App
+from tests.support.asgi_requests import asked
 from tests.support.documents import pdf
 from tests.support.http_client import HttpVisitor, send_raw
 from tests.support.turn_edits import check_turn
+
+
+async def test_answers_about_a_visitor_are_kept_by_no_cache(tmp_path: Path) -> None:
+    """In process: an answer that sets a cookie is not cached anyway, so the visitor has one."""
+    settings = Settings(data_dir=tmp_path, local=LocalSettings(cache_dir=tmp_path, downloads=False))
+    app = await create_app(settings, say=lambda _: None)
+    async with app.router.lifespan_context(app):
+        cookie = (await asked(app, "GET", "/")).cookie
+        for method, path in (
+            ("GET", "/conversations"),
+            ("GET", "/conversations/none"),
+            ("POST", "/conversations"),
+            ("POST", "/conversations/none/messages"),
+            ("GET", "/own-data"),
+            ("GET", "/export"),
+            ("DELETE", "/temporary/none"),
+        ):
+            answer = await asked(app, method, path, body=b"{}", cookie=cookie, content_type=b"application/json")
+            assert b"no-store" in dict(answer.headers)[b"cache-control"], f"{method} {path}"
+    gc.unfreeze()  # what the app has frozen
 
 
 def told(app: App, *texts: str) -> tuple[HttpVisitor, list[str]]:

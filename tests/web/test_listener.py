@@ -39,6 +39,7 @@ with asyncio.Runner(loop_factory=getattr(sys.modules[sys.argv[1]], "new_event_lo
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_connection_waits_for_a_free_file(loop: str) -> None:
     pipe = subprocess.PIPE

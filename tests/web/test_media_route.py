@@ -68,6 +68,7 @@ async def test_file_comes_in_pieces_and_ranges(app: MeasuredApp) -> None:
         }  # fmt: skip
         assert whole.headers["content-length"] == str(size)
         etag = whole.headers["etag"]
+        assert etag == f'"{id_}"', "it is the file's own"
         for asked, start, end in (
             ("0-", 0, size),
             ("5-9", 5, 10),

@@ -39,7 +39,7 @@ from tests.support.scripted_server import Config, Running
 
 PLAIN = ModelSpec(id="local:plain", name="plain", label="Plain", provider="vllm")
 SERVER = Config(rate=50.0, models=("plain",))
-ALICE, MALLORY = "alice", "mallory"
+ALICE, MALLORY = "alice", "alice-too"
 NOTHING = OwnDataSummary()
 MARK = "quizzaciously"
 
@@ -85,6 +85,8 @@ async def test_nothing_is_left_and_others_stay(
     expiring, _ = await started(store, MARK, owner=ALICE)
     first = now() + timedelta(days=3)
     assert await store.retention.set_expiry(expiring, first)
+    kept, _ = await started(store, MARK, owner=MALLORY)
+    assert await store.retention.set_expiry(kept, first)
     page.remembered.put(Visitor(owner=ALICE), Choices(system_message=MARK))
     before, others = await own_data.summary(ALICE), await own_data.summary(MALLORY)
     assert (before.conversations, before.messages, before.files, before.file_bytes) == (2, 3, 1, len(mine))
@@ -96,7 +98,7 @@ async def test_nothing_is_left_and_others_stay(
     with pytest.raises(NotFound):
         await page.list.restore(ALICE, hidden.id)
     assert await own_data.summary(MALLORY) == others
-    assert others.conversations == others.files == 1
+    assert (others.conversations, others.files) == (2, 1)
     assert not files_with(tmp_path, mine)
     assert files_with(tmp_path, theirs)
     await own_data.delete_all(MALLORY)

@@ -41,6 +41,7 @@ print(before, is_readable())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the system about another process")
+@pytest.mark.slow
 def test_other_process_of_user_reads_no_environment() -> None:
     assert subprocess.check_output([sys.executable, "-c", READING], text=True).split() == ["True", "False"]
 

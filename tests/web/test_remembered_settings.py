@@ -17,7 +17,13 @@ from agent.media.store import MediaStore
 from agent.models.catalog import ModelSpec
 from agent.providers import Effort
 from agent.settings import LocalSettings, Settings
-from agent.web.chat.choices import HIGHEST_TOKEN_LIMIT, Choices, RememberedSettings, usual_temperature
+from agent.web.chat.choices import (
+    HIGHEST_TOKEN_LIMIT,
+    Choices,
+    RememberedSettings,
+    set_by_visitor,
+    usual_temperature,
+)
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.system_prompt import adapt_prompt, default_prompt, own_prompt
 from agent.web.chat.visitor import Visitor as Asker
@@ -156,6 +162,11 @@ def test_message_after_a_restart_remembers_what_the_page_shows(tmp_path: Path, e
     kept = conversations.choices("ann")
     assert (kept.model, kept.max_tokens, kept.temperature) == (SMALL.id, 64, None)
     assert (kept.reasoning, kept.effort) == (True, effort), "this model cannot reason"
+
+
+def test_switch_of_a_model_that_always_reasons_is_no_choice() -> None:
+    model = replace(LARGE, reasoning=True, always_reasons=True)
+    assert set_by_visitor(Choices(model=model.id, reasoning=False), model).reasoning is Choices.reasoning
 
 
 NUMBERS = {

@@ -311,20 +311,6 @@ def test_ctrl_c_stops_make_run(start: Start) -> None:
     cut_short(own, "word100")
 
 
-@pytest.mark.full
-def test_double_ctrl_c_stops_make_run(start: Start) -> None:
-    own = start(MAKE, drain=60)
-    processes = family(own.process.pid)
-    with connected(own) as reader:
-        writing(ask(reader, "!tokens 9000 @200"), "word20")
-        os.killpg(own.process.pid, signal.SIGINT)
-        until(lambda: "Going down" in own.log)
-        os.killpg(own.process.pid, signal.SIGINT)
-        assert ended(own) == -signal.SIGINT
-        until(lambda: left(processes) == [])
-    cut_short(own, "word20")
-
-
 @pytest.mark.parametrize(
     "whole_group",
     [pytest.param(False, id="to make alone"), pytest.param(True, id="to its group", marks=pytest.mark.full)],

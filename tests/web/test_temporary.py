@@ -47,7 +47,7 @@ from tests.support.temporary_chats import begin_temporary
 from tests.support.views import view_of
 
 ANN, BOB = Visitor(owner="ann"), Visitor(owner="bob")
-SERVER = Config(rate=200.0, models=("plain",))
+SERVER = Config(rate=2000.0, models=("plain",))
 SPEC = ModelSpec(id="local:plain", name="plain", label="Plain", provider="vllm", image=True, tools="native")
 WORD = "quizzaciously"
 PICTURE = random_png()
@@ -310,9 +310,9 @@ async def test_memory_is_limited(server: Running, tmp_path: Path) -> None:
     large.unlink()
     with pytest.raises(OSError, match="no room"):
         house.memory.chats[chat].place.write("ann/file", bytes(100_001))
-    await house.say(chat, "!text " + "word " * 2_000)
+    await house.say(chat, "!text " + "w" * 10_000)
     with pytest.raises(Limited, match="no room"):
-        await house.say(chat, "!text " + "word " * 2_000)
+        await house.say(chat, "!text " + "w" * 10_000)
     await house.say(there, "!text Hello.", BOB)  # somebody with less can still write
     house.page.temporary.erase_all("ann")
     house.page.temporary.erase_all("bob")
@@ -320,6 +320,15 @@ async def test_memory_is_limited(server: Running, tmp_path: Path) -> None:
     await house.assert_nothing_kept()
     await house.page.aclose()
     await house.store.aclose()
+
+
+def test_chat_that_ends_is_written_by_its_owner_only() -> None:
+    memory = TemporaryMemory()
+    chat = memory.add("ann", None, 0.0)
+    memory.ending[chat.id] = memory.chats.pop(chat.id)
+    assert memory.to_write(chat.id, "ann") is chat
+    with pytest.raises(NotFound):
+        memory.to_write(chat.id, "bob")
 
 
 @pytest.mark.parametrize("law", laws_for(TEMPORARY), ids=lambda law: law.name)
