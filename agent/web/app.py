@@ -35,6 +35,7 @@ from agent.web.chat.cited_passages import CitedPassages
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.expiry import ExpiredConversations, IsOnly, RetentionPeriods, add_missing_expiry
 from agent.web.chat.importer import Importer
+from agent.web.chat.link_fetch import LinkFetcher
 from agent.web.chat.links import ChatLinks
 from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.orphaned_files import OrphanedFiles
@@ -45,6 +46,7 @@ from agent.web.chat.temporary_stores import TemporaryMedia, TemporaryMemory, Tem
 from agent.web.chat.transcript import to_turns
 from agent.web.chat.turns import render_turn
 from agent.web.client_address import ANY, ClientAddressMiddleware
+from agent.web.composer_routes import ComposerRoutes
 from agent.web.conversation_routes import ConversationRoutes, OwnDataRoutes, add_temporary_route, answer_error
 from agent.web.gradio_compat.application import (
     STATIC_FILES,
@@ -151,6 +153,9 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     passages = CitedPassages(services.store, services.media)
     ConversationRoutes(conversations.list, passages, conversations.views, owner_of, limit).add_to(app)
     MessageRoutes(conversations, owner_of, login_reader(page), limit).add_to(app)
+    guard = Guard(allow=() if settings.public else settings.fetch_from)
+    fetcher = LinkFetcher(guard, conversations.runs.rate_limiter, max_bytes=settings.max_upload_bytes)
+    ComposerRoutes(conversations, fetcher, owner_of, login_reader(page), limit).add_to(app)
     LinkRoutes(links, owner_of, conversations.running.is_busy, limit).add_to(app)
     copies = ChatCopies(services.media, importer)
     LinkPageRoutes(links, copies, services.media, settings, name_model).add_to(app)
@@ -205,7 +210,6 @@ def _build_page(settings: Settings, conversations: Conversations, visitors: Visi
     return build(
         conversations,
         settings.title,
-        guard=Guard(allow=() if settings.public else settings.fetch_from),
         sign_of_life=settings.key_seconds / 6,
         login=_may_log_in(settings),
         fleeting=settings.loses_history_on_restart,

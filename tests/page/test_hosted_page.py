@@ -185,9 +185,9 @@ def test_key_is_private_and_can_be_forgotten(hosted: App, visit: Visit, openai: 
 
 
 def reload_before_options(visitor: Visitor) -> None:
-    """Load the page again, so that Gradio tells the effort before the script that shows it has loaded."""
+    """Load the page again, so that Gradio tells the model before the script that shows it has loaded."""
     page, held = visitor.page, list[Route]()
-    told = "detail.name === 'effort' && (window.told = true)"
+    told = "detail.name === 'chosen' && (window.told = true)"
     page.add_init_script(f"document.addEventListener('gradio-event', ({{ detail }}) => {told})")
     page.route("**/modules/options.js", lambda route: held.append(route))
     page.reload(wait_until="commit")
@@ -209,8 +209,7 @@ def test_effort_reaches_the_model_and_stays(hosted: App, visit: Visit, anthropic
     names = dict(low="Low", medium="Medium", high="High", xhigh="Very high", max="Maximum")
     expect(effort.locator("option")).to_have_text(["Default", *names.values()])
     expect(effort).to_have_value("")
-    with visitor.event_begins():
-        effort.select_option("Very high")
+    effort.select_option("Very high")
     anthropic.play(*(anthropic_messages.answer(text) for text in ("One.", "Two.", "Three.")))
     visitor.ask("one")
     assert anthropic.requests[-1].json["output_config"] == {"effort": "xhigh"}
@@ -238,6 +237,33 @@ def test_effort_reaches_the_model_and_stays(hosted: App, visit: Visit, anthropic
     effort.select_option("Default")
     visitor.ask("three")
     assert "output_config" not in anthropic.requests[-1].json
+
+
+AT_ONCE = """(wanted) => {
+  const effort = document.querySelector("#composer .effort select");
+  const option = document.querySelector("#model-list .marked");
+  effort.value = wanted;
+  effort.dispatchEvent(new Event("change"));
+  option?.click();
+  location.reload();
+}"""
+"""Makes a choice and leaves the page before anything can be answered."""
+
+
+def test_choice_before_a_reload_is_not_lost(hosted: App, visit: Visit) -> None:
+    visitor = visit(hosted.url, fresh=True)
+    page, effort = visitor.page, visitor.page.get_by_role("combobox", name="Reasoning effort")
+    visitor.choose("claude-sonnet-5-5")
+    chosen(visitor, "Claude Sonnet 5.5")
+    with page.expect_navigation():
+        page.evaluate(AT_ONCE, "xhigh")
+    expect(effort).to_have_value("xhigh")
+    visitor.open_models().fill("gpt-6.1-sol")
+    expect(page.locator("#model-list .marked")).to_contain_text("gpt-6.1-sol")
+    with page.expect_navigation():
+        page.evaluate(AT_ONCE, "low")
+    expect(page.locator("#model-button")).to_contain_text("GPT-6.1 Sol")
+    expect(effort).to_have_value("low")
 
 
 def test_switch_of_model_that_always_reasons_says_so(hosted: App, visit: Visit) -> None:

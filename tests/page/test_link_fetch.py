@@ -16,13 +16,12 @@ from playwright.sync_api import Locator, expect
 from agent.errors import ConfigError, InputError, Limited
 from agent.fetch import Guard
 from agent.settings import PublicSettings, load_settings
-from agent.web.chat.link_fetch import CANCELLED_SECONDS, MAX_CANCELLED_PER_VISITOR, LinkFetcher, fetch_id_of
+from agent.web.chat.link_fetch import LinkFetcher
 from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.visitor import Visitor as Asker
 from tests.conftest import App, Visitor
 from tests.peers.axe import grave
 from tests.support import media_files
-from tests.support.clocks import Clock
 from tests.support.scripted_server import Config, Running, running
 from tests.support.small_site import Asked, Said, Site, answer, site, to
 
@@ -387,11 +386,10 @@ async def test_changed_name_resolution_has_no_effect(links: Callable[..., LinkFe
     async with site(star=lambda _: answer(PNG, kind="image/png")) as here:
         fetching = links(open_to(here, resolve=resolve))
         url = f"http://moving.example:{here.port}/Cat%20%26%20dog.v2.png"
-        picture = await fetching.fetch(ANN, "page", url)
-        assert picture is not None
+        picture = await fetching.fetch(ANN, url)
         assert (picture.name, picture.media_type, picture.data) == ("Cat-dog.png", "image/png", PNG)
         with pytest.raises(InputError, match="not on the public internet"):
-            await fetching.fetch(ANN, "page", url)
+            await fetching.fetch(ANN, url)
     assert len(here.asked) == 1
 
 
@@ -403,15 +401,14 @@ async def test_redirect_into_private_network_is_refused(links: Callable[..., Lin
 
         guard = open_to(here, resolve=resolve)
         with pytest.raises(InputError, match=r"inside\.example is not on the public internet"):
-            await links(replace(guard, ports=guard.ports | {80})).fetch(ANN, "page", here.url + "/x.png")
+            await links(replace(guard, ports=guard.ports | {80})).fetch(ANN, here.url + "/x.png")
 
 
 async def test_path_in_file_name_is_removed(links: Callable[..., LinkFetcher]) -> None:
     async with site(star=lambda _: answer(PNG, kind="image/png")) as here:
         fetching = links(open_to(here))
         for path in ("/..%2f..%2fetc%2fx.html", "/%00%0a.png", "/", "/" + "x" * 300 + ".png", "/c:%5cx.png"):
-            picture = await fetching.fetch(ANN, "page", here.url + path)
-            assert picture is not None
+            picture = await fetching.fetch(ANN, here.url + path)
             assert re.fullmatch(r"[\w-]{1,60}\.png", picture.name)
 
 
@@ -419,53 +416,29 @@ async def test_public_visitor_has_two_fetches_at_once(links: Callable[..., LinkF
     slow = Slow()
     async with site(star=slow) as here:
         fetching = links(open_to(here), PublicSettings(messages=10, answers=2))
-        both = [asyncio.create_task(fetching.fetch(ANN, ask, f"{here.url}/{ask}")) for ask in ("one", "two")]
+        both = [asyncio.create_task(fetching.fetch(ANN, f"{here.url}/{ask}")) for ask in ("one", "two")]
         await asyncio.sleep(0)
         with pytest.raises(Limited, match="2 pictures are being fetched at this moment, which is the most for each"):
-            await fetching.fetch(ANN, "three", here.url + "/3")
+            await fetching.fetch(ANN, here.url + "/3")
         with pytest.raises(Limited, match="2 pictures are being fetched at this moment, which is the most here"):
-            await fetching.fetch(BOB, "four", here.url + "/4")
+            await fetching.fetch(BOB, here.url + "/4")
         slow.may.set()
-        assert [one.data if (one := await each) else None for each in both] == [PNG, PNG]
-        assert await fetching.fetch(BOB, "five", here.url + "/5") is not None
+        assert [(await each).data for each in both] == [PNG, PNG]
+        assert (await fetching.fetch(BOB, here.url + "/5")).data == PNG
 
 
-async def test_cancelled_fetch_ends_or_never_starts(links: Callable[..., LinkFetcher]) -> None:
+async def test_cancelled_fetch_frees_its_place(links: Callable[..., LinkFetcher]) -> None:
     slow = Slow()
     async with site(star=slow) as here:
-        fetching = links(open_to(here))
-        fetching.cancel(ANN, "early")
-        assert await fetching.fetch(ANN, "early", here.url + "/never") is None
-        assert here.asked == []
-        late = asyncio.create_task(fetching.fetch(ANN, "late", here.url + "/never"))
+        fetching = links(open_to(here), PublicSettings(messages=10, answers=1))
+        late = asyncio.create_task(fetching.fetch(ANN, here.url + "/never"))
         while not here.asked:  # noqa: ASYNC110 - the site keeps a list
             await asyncio.sleep(0.01)
-        fetching.cancel(ANN, "late")
-        assert await late is None
+        late.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await late
         slow.may.set()
-        assert await fetching.fetch(ANN, "next", here.url + "/picture") is not None
-
-
-async def test_cancelled_fetches_are_bounded_and_forgotten(links: Callable[..., LinkFetcher]) -> None:
-    async with site(star=lambda _: answer(PNG, kind="image/png")) as here:
-        clock, url = Clock(), here.url + "/x.png"
-        fetching = LinkFetcher(open_to(here), RateLimiter(None), max_bytes=10_000, clock=clock)
-        fetching.cancel(BOB, "of bob")
-        for number in range(MAX_CANCELLED_PER_VISITOR + 1):
-            fetching.cancel(ANN, f"ann {number}")
-        assert await fetching.fetch(ANN, "ann 0", url) is not None
-        assert await fetching.fetch(ANN, "ann 1", url) is None
-        assert await fetching.fetch(ANN, "ann 1", url) is not None
-        assert await fetching.fetch(BOB, "of bob", url) is None
-        clock.now += CANCELLED_SECONDS
-        fetching.cancel(BOB, "of bob")
-        assert await fetching.fetch(ANN, "ann 2", url) is not None
-
-
-@pytest.mark.parametrize("number", ["", "x", "-1", "1" * 10, "1" * 40, "\N{ARABIC-INDIC DIGIT ONE}"])
-def test_fetch_number_is_short(number: str) -> None:
-    assert fetch_id_of("page", number) is None
-    assert fetch_id_of("page", "17") == "page 17"
+        assert (await fetching.fetch(ANN, here.url + "/picture")).data == PNG
 
 
 @pytest.mark.parametrize("host", ["wiki.intranet", "http://wiki.intranet:80", "*:80", "WIKI:80", "a:80/path"])

@@ -374,3 +374,26 @@ def test_first_message_of_a_new_chat_is_shown_alone(app: App, visit: Visit) -> N
     view = {"conversation": "f" * 32, "turns": None, "live": "", "window": 30, "guest": "", "missing": ""}
     visitor.page.evaluate(SHOW_TWICE, view)
     expect(visitor.chat.locator(".turn")).to_have_count(0)
+
+
+@pytest.mark.parametrize("status", [400, 500])
+def test_refused_view_says_why(app: App, visit: Visit, status: int) -> None:
+    visitor = visit(app.url, fresh=True)
+    visitor.ask("!text One.")
+    chat = "**/conversations/*?format=blocks*"
+    visitor.page.route(chat, lambda route: route.fulfill(status=status, json={"detail": "The chat is broken."}))
+    visitor.page.reload()
+    expect(visitor.hint).to_have_text("The chat is broken.")
+    visitor.shot(f"refused-view-{status}")
+    visitor.page.unroute(chat)
+    expect(visitor.bubbles.first).to_contain_text("One.")  # it was asked for again
+    expect(visitor.hint).to_be_empty()
+
+
+def test_guest_whose_token_does_not_come_is_told(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, fresh=True)
+    visitor.page.route("**/conversations/current*", lambda route: route.fulfill(status=401, json={"detail": "No."}))
+    visitor.page.route("**/queue/join*", lambda route: None)
+    visitor.page.reload()
+    expect(visitor.hint).to_contain_text("That did not work.")
+    visitor.shot("guest-without-token")

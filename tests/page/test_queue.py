@@ -364,3 +364,31 @@ def test_axe_finds_nothing_in_the_queue(app: App, visit: Visit, phone: bool, dar
     assert size["height"] < 140
     visitor.stop.click()
     becomes(True, lambda: visitor.box.input_value().startswith("A question"))
+
+
+def test_refused_queued_message_stays_with_its_chat(app: App, visit: Visit) -> None:
+    """The visitor has opened another chat while the message is on its way."""
+    visitor = visit(app.url)
+    page, held = visitor.page, list[Route]()
+    hold_back_answer(visitor)
+    visitor.say("!text First answer.")
+    expect(visitor.stop).to_be_visible()
+    attach_notes(visitor)
+    visitor.say("my second thought")
+    expect(queued(visitor)).to_contain_text("notes.txt")
+    first = page.url
+    page.route("**/messages", lambda route: held.append(route))
+    let_end(visitor)
+    visitor.wait_for_requests(held)
+    page.locator("#new").click()
+    expect(visitor.mine).to_have_count(0)
+    visitor.box.fill("about something else")
+    held[0].fulfill(status=400, json={"detail": "Not this one."})
+    expect(visitor.hint).to_contain_text("Not this one.")
+    expect(queued(visitor)).to_be_hidden()
+    expect(visitor.box).to_have_value("about something else")
+    expect(page.locator("#composer .open-text")).to_have_count(0)
+    page.locator(f"#chats a[href='{first.removeprefix(app.url)}']").click()
+    expect(visitor.mine).to_have_count(1)
+    expect(visitor.box).to_have_value("my second thought")
+    expect(page.locator("#composer .open-text")).to_have_text(["notes.txt"])

@@ -32,6 +32,7 @@ LAYERS = (
     ("agent.web.gradio_compat",),
     ("agent.web.answer_frames",),
     (
+        "agent.web.composer_routes",
         "agent.web.conversation_routes",
         "agent.web.message_routes",
         "agent.web.openai_routes",

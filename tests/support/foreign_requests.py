@@ -324,6 +324,8 @@ MATRIX: list[tuple[str, str, str, str, str | None, int | None]] = [
     ("running answer", "delete", "DELETE", "/runs/$run", None, 405),
     ("list", "read", "GET", "/conversations?guest=$owner&owner=$owner&limit=200", None, 200),
     ("list", "summary", "GET", "/own-data?guest=$owner&owner=$owner", None, 200),
+    ("settings", "choose", "PATCH", "/settings?guest=$owner&owner=$owner", '{"effort": "low"}', 204),
+    ("picture", "fetch over http", "POST", "/pictures?guest=$owner", '{"url": "file://$path"}', 400),
     ("list", "append", "POST", "/conversations", '{"id": "$conversation"}', 400),
     ("list", "rename", "PATCH", "/conversations", '{"title": "Mine"}', 405),
     ("list", "delete", "DELETE", "/conversations?guest=$owner", None, 405),

@@ -23,7 +23,7 @@ from agent.messages.continuation import unfinished_text
 from agent.messages.plain_text import off_loop
 from agent.messages.prompt import Prompt
 from agent.models.catalog import ModelSpec
-from agent.providers import Models
+from agent.providers import Effort, Models
 from agent.settings import Settings
 from agent.suspension import Resumption, Suspension
 from agent.system.threads import TURNS, run_to_completion
@@ -152,6 +152,19 @@ class Conversations:
         if before is None:
             before = set_by_visitor(choices, self.model_for(visitor.owner, choices.model))
         self.remembered.put(visitor, replace(before, model=choices.model))
+
+    def choose_model(self, visitor: Visitor, spec: ModelSpec, translator: Translator) -> None:
+        """Remember the model that the visitor chose. A prompt that begins with the default one names the new model."""
+        chosen = self.choices(visitor.owner)
+        if chosen.system_message is not None:
+            specs = self.models.specs_with(chosen.model)
+            prompt = adapt_prompt(chosen.system_message, self.settings, spec, specs, translator)
+            chosen = replace(chosen, system_message=prompt)
+        self.remembered.put(visitor, replace(chosen, model=spec.id, picked=True))
+
+    def choose_effort(self, visitor: Visitor, effort: Effort | None) -> None:
+        """Remember how much a model reasons for this visitor."""
+        self.remembered.put(visitor, replace(self.choices(visitor.owner), effort=effort))
 
     def better_model(self, owner: str, model: str) -> ModelSpec | None:
         """Return the first model if the visitor uses another one without having chosen it."""

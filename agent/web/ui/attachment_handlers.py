@@ -1,4 +1,4 @@
-"""Handlers for attachments: their plans, their transcription, and images fetched from links."""
+"""Handlers for attachments: their plans and their transcription."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,16 +9,13 @@ from weakref import WeakValueDictionary
 
 import gradio as gr
 
-from agent.errors import AgentError
-from agent.fetch import Guard
 from agent.models.catalog import ModelSpec
 from agent.providers import acting_for
 from agent.web.chat.attachments import AttachmentPlan, plan_attachments
 from agent.web.chat.conversations import Conversations
-from agent.web.chat.link_fetch import FetchedPicture, LinkFetcher, fetch_id_of
 from agent.web.file_names import given_name
 from agent.web.heavy_work import RequestLimit, TooManyRequests
-from agent.web.sending import PROGRAM_FAILED, add_upload, owns_files, poll_until_done
+from agent.web.sending import owns_files, poll_until_done
 from agent.web.ui.components import (
     Updates,
     checking_status,
@@ -35,16 +32,13 @@ MAX_CHECKED_MESSAGES = 4
 
 
 class AttachmentHandlers:
-    """Event handlers of the attachment panel. Owns the pages' fetches; `guard` decides which hosts are allowed."""
+    """Event handlers of the attachment panel."""
 
-    def __init__(self, conversations: Conversations, sessions: PageSessions, widgets: Widgets, guard: Guard) -> None:
+    def __init__(self, conversations: Conversations, sessions: PageSessions, widgets: Widgets) -> None:
         self._conversations, self._sessions, self._widgets = conversations, sessions, widgets
         self._visitor_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._check_slots = asyncio.Semaphore(MAX_CHECKED_MESSAGES)
         self._check_limit = RequestLimit.of_page(public=conversations.settings.public is not None)
-        self._links = LinkFetcher(
-            guard, conversations.runs.rate_limiter, max_bytes=conversations.settings.max_upload_bytes
-        )
 
     async def extract_text(self, on: bool, model: str | None, request: gr.Request) -> Updates:
         """Switch the text extraction from images and audio, which changes the files that can be attached."""
@@ -109,39 +103,3 @@ class AttachmentHandlers:
                 transcriber=self._conversations.transcriber if extract_text else None,
                 limits=self._conversations.attachment_limits,
             )
-
-    async def fetched(self, request_text: str, request: gr.Request) -> Updates:
-        """Fetch the image at a link. Return it as a file, as if uploaded, or the reason for a failure as text.
-
-        `request_text` has a number and the URL, for example "7 https://...".
-        """
-        session = self._sessions.get(request)
-        number, _blank, url = str(request_text).partition(" ")
-        fetch_id = fetch_id_of(request.session_hash, number)
-        if fetch_id is None:
-            raise gr.Error(
-                session.translator(PROGRAM_FAILED),
-                print_exception=False,
-            )
-        try:
-            picture = await self._links.fetch(session.visitor, fetch_id, url)
-            if picture is None:
-                return self._fetch_result()
-            return self._fetch_result("", await _attached(picture, request))
-        except AgentError as error:
-            return self._fetch_result(session.translator(error.text))
-
-    def _fetch_result(self, text: str = "", *files: gr.FileData) -> Updates:
-        return {self._widgets.composer.fetched: {"text": text, "files": list(files)}}
-
-    def fetch_cancelled(self, request_text: str, request: gr.Request) -> None:
-        """Cancel the fetch of the image that was `asked` for."""
-        fetch_id = fetch_id_of(request.session_hash, str(request_text).partition(" ")[0])
-        if fetch_id is not None:
-            self._links.cancel(self._sessions.get(request).visitor, fetch_id)
-
-
-async def _attached(file: FetchedPicture, request: gr.Request) -> gr.FileData:
-    assert request.request is not None
-    path = await add_upload(file.name, file.data, request.request.scope)
-    return gr.FileData(path=path, orig_name=file.name, mime_type=file.media_type)

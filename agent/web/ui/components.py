@@ -1,7 +1,6 @@
 """Widget updates for a model and a run: pure functions."""
 
 import html
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from typing import Any, Literal, cast
@@ -63,17 +62,23 @@ def shown_model(
     efforts: Sequence[Effort] = (),
     translator: Translator = ENGLISH,
     *,
+    effort: Effort | None = None,
     has_others: bool = False,
-) -> str:
-    """Return the name of the chosen model for the button in the composer, with what options.js needs to know of it.
+) -> dict[str, Any]:
+    """Return what options.js shows and needs to know of the chosen model.
 
-    These are its default system prompt, its reasoning efforts with their names, and whether other models can be used.
-    A model with a single effort leaves no choice, so it has none here.
+    These are its name, its default system prompt, its reasoning efforts with their names and the one that was chosen,
+    and whether other models can be used. A model with a single effort leaves no choice, so it has none here.
     """
     choices = [("", translator(_("Default"))), *((one, translator(EFFORTS[one])) for one in efforts)]
-    offered = html.escape(json.dumps(choices, ensure_ascii=False)) if len(efforts) > 1 else "[]"
-    facts = f'data-id="{html.escape(id_)}" data-prompt="{html.escape(prompt)}" data-efforts="{offered}"'
-    return f"<span {facts}{' data-others' if has_others else ''}>{html.escape(label)}</span>"
+    return {
+        "id": id_,
+        "label": label,
+        "prompt": prompt,
+        "efforts": choices if len(efforts) > 1 else [],
+        "effort": (effort and nearest(effort, efforts)) or effort or "",
+        "has_others": has_others,
+    }
 
 
 def status_line(status: Status, translator: Translator = ENGLISH) -> str:
@@ -103,9 +108,8 @@ def widgets_for_model(
     translator: Translator = ENGLISH,
     *,
     transcriber: Transcriber | None = None,
-    efforts: Sequence[Effort] = (),
 ) -> Updates:
-    """Return the widgets that depend on the model, which takes these `efforts` of reasoning.
+    """Return the widgets that depend on the model.
 
     These are the settings, the composer, the examples of the empty chat and the description of the model. They show
     what was `chosen`, or else values that suit the model. `transcriber` extracts what the model cannot take.
@@ -127,7 +131,6 @@ def widgets_for_model(
             if can_reason
             else translator(_("This model has no visible reasoning.")),
         ),
-        widgets.composer.effort: (chosen.effort and nearest(chosen.effort, efforts)) or chosen.effort or "",
         settings.tools: gr.Checkbox(
             value=can_call and chosen.tools, interactive=can_call, info=translator(tool_support(spec))
         ),

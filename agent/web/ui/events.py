@@ -35,22 +35,19 @@ class Events:
         settings, chat, composer = widgets.settings, widgets.chat, widgets.composer
         # In this order for the modules, see `settings` in live.js.
         self._settings: list[Any] = [
-            composer.model,
             settings.system,
             settings.reasoning,
-            composer.effort,
             settings.temperature,
             settings.max_tokens,
             settings.tools,
             settings.extract_text,
         ]
-        self._menu = [composer.model, composer.model_name, chat.notice, chat.switch]
+        self._menu = [composer.model, composer.chosen, chat.notice, chat.switch]
         keys = composer.keys
         self._keys = [keys.said, keys.key, keys.forget, widgets.sign_of_life]
         self._for_model = [
             settings.system,
             settings.reasoning,
-            composer.effort,
             settings.tools,
             settings.extract_text,
             settings.temperature,
@@ -87,17 +84,11 @@ class Events:
         view.look(handlers.look, None, [widgets.chat.notice, widgets.timer], trigger_mode="always_last", **QUIET)
 
     def _connect_attachments(self) -> None:
-        """Connect the events of attached files and of links to images."""
+        """Connect the events of attached files."""
         handlers, composer, view = self._handlers.attaching, self._widgets.composer, self._widgets.chat.view
         view.attached(
             handlers.attached, self._attachment_inputs, composer.attached, trigger_mode="always_last", **QUIET
         )
-        each: dict[str, Any] = {"js": asks("asked link"), "trigger_mode": "multiple", **QUIET}
-        got = view.fetch(handlers.fetched, composer.links, composer.fetched, **each)
-        # Runs only in the browser, which knows what was typed meanwhile.
-        got.success(None, [composer.box, composer.fetched], composer.box, js=asks("linked"), **QUIET)
-        got.failure(None, composer.box, composer.box, js=asks("linked"), **QUIET)
-        view.give_up(handlers.fetch_cancelled, composer.links, None, **each)
 
     @property
     def _attachment_inputs(self) -> list[Any]:
@@ -110,7 +101,8 @@ class Events:
         last: dict[str, Any] = {"trigger_mode": "always_last", **QUIET}
         self._connect_models()
         remembered = [*self._menu, *self._for_model]
-        view.reset(handlers.settings_deleted, None, remembered, **last)
+        forgotten = view.reset(handlers.settings_deleted, None, remembered, **last)
+        forgotten.success(None, composer.chosen, None, js=asks("model settled"), **QUIET)
         turned = settings.extract_text.input(
             handlers.attaching.extract_text,
             [settings.extract_text, composer.model],
@@ -123,10 +115,6 @@ class Events:
             written(remember.set_prompt, settings.system, None, **last)
         settings.system.change(None, None, None, js=asks("prompted"), **QUIET)
         settings.reasoning.input(remember.set_reasoning, settings.reasoning, None, **last)
-        wanted: dict[str, Any] = {"js": asks("wanted effort"), **QUIET}
-        view.effort(None, None, composer.effort, trigger_mode="multiple", **wanted)
-        view.effort(remember.set_effort, composer.effort, None, trigger_mode="always_last", **wanted)
-        composer.effort.change(None, composer.effort, None, js=asks("effort"), **QUIET)
         settings.tools.input(remember.set_tools, settings.tools, None, **last)
         settings.temperature.input(remember.set_temperature, settings.temperature, None, **last)
         limit = [settings.max_tokens, composer.model]
@@ -151,7 +139,9 @@ class Events:
             trigger_mode="always_last",
             **QUIET,
         )
-        chosen.then(None, None, None, js=asks("model settled"), trigger_mode="multiple", **QUIET)
+        told: dict[str, Any] = {"trigger_mode": "multiple", **QUIET}
+        chosen.then(None, composer.chosen, None, js=asks("model settled"), **told)
+        composer.chosen.change(None, composer.chosen, None, js=asks("chosen"), **told)
         chosen.then(
             handlers.attaching.attached,
             self._attachment_inputs,

@@ -8,7 +8,6 @@ from dataclasses import replace
 import gradio as gr
 
 from agent.errors import AgentError
-from agent.fetch import GUARD, Guard
 from agent.i18n import _
 from agent.providers import preload
 from agent.web.chat.conversations import Conversations
@@ -25,20 +24,19 @@ from agent.web.ui.setting_handlers import SettingHandlers
 class Handlers:
     """One method per event of the page with these `widgets`. Each returns the widgets that it changes.
 
-    The page asks routes for what is about the chat. `guard` decides which hosts images can be fetched from.
-    `guest_token` returns the token with which a guest's page asks the routes.
+    The page asks routes for what is about the chat. `guest_token` returns the token with which a guest's page asks
+    them.
     """
 
     def __init__(
         self,
         conversations: Conversations,
         widgets: Widgets,
-        guard: Guard = GUARD,
         guest_token: Callable[[str], str] = str,
     ) -> None:
         self._conversations, self.widgets, self._guest_token = conversations, widgets, guest_token
         self._sessions = PageSessions()
-        self.attaching = AttachmentHandlers(conversations, self._sessions, widgets, guard)
+        self.attaching = AttachmentHandlers(conversations, self._sessions, widgets)
         self.settings = SettingHandlers(conversations, self._sessions)
         self._model = ModelWidgets(conversations, widgets)
         self.keys = KeyHandlers(conversations, self._sessions, self._model)
@@ -106,16 +104,12 @@ class Handlers:
             spec = self._conversations.model_for(session.owner, None)
         settings, specs = self._conversations.settings, self._conversations.models.specs_with(chosen.model)
         if spec is not None:
-            if chosen.system_message is not None:
-                chosen = replace(
-                    chosen,
-                    system_message=adapt_prompt(chosen.system_message, settings, spec, specs, session.translator),
-                )
-            self._conversations.remembered.put(session.visitor, replace(chosen, model=spec.id, picked=True))
+            self._conversations.choose_model(session.visitor, spec, session.translator)
             asyncio.get_running_loop().run_in_executor(None, preload, spec.dialect)  # while the question is typed
         # The list has that value already, or a newer one, which must stay.
         new = spec is None or spec.id != model
         shown = self._model.menu(session, spec, chosen=new) | await self._model.for_model(session, spec)
+        shown[self.widgets.composer.chosen]["asked"] = model
         own, box = own_prompt(prompt or "", settings, specs), self.widgets.settings.system
         if own is not None:
             shown[box] = adapt_prompt(own, settings, spec, specs, session.translator)

@@ -15,11 +15,8 @@ CALLS = (
     "look",
     "compose",
     "attached",
-    "fetch",
-    "give_up",
     "models",
     "pick",
-    "effort",
     "reset",
 )
 """The events with which the page's scripts call the server: see `call` in gradio.js."""
@@ -75,20 +72,18 @@ class Keys:
 class Composer:
     """The composer, the model menu, and the texts around them.
 
-    `fetched` has the picture of a link, for attachments.js. `model` is the id of the chosen model, and `model_name` has
-    its name, which options.js shows. `effort` is the reasoning effort, "" for the model's own, which options.js shows.
+    `model` and `chosen` show nothing and have data: the id of the chosen model, which events send, and what
+    options.js is told of it.
     """
 
     keys: Keys
     links: gr.HTML
     attached: gr.HTML
     box: gr.MultimodalTextbox
-    model: gr.Textbox
-    model_name: gr.HTML
-    effort: gr.Textbox
+    model: gr.HTML
+    chosen: gr.HTML
     about: gr.HTML
     examples: gr.HTML
-    fetched: gr.MultimodalTextbox
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,21 +227,17 @@ def _composer() -> Composer:
                 max_lines=12,
                 autofocus=True,
             )
-    model = gr.Textbox(visible="hidden", elem_id="model")
-    model_name = gr.HTML(elem_id="model-name", padding=False, visible="hidden")
-    effort = gr.Textbox(visible=False, elem_id="effort")
+    model = gr.HTML(html_template="", visible="hidden")
+    chosen = gr.HTML(html_template="", visible="hidden")
     about = gr.HTML(elem_id="about", padding=False)
     examples = gr.HTML(elem_id="examples", padding=False)
-    fetched = gr.MultimodalTextbox(visible="hidden")  # the fetched files, in the composer's format
     return Composer(
         keys=keys,
         links=links,
         attached=attached,
         box=box,
         model=model,
-        model_name=model_name,
-        effort=effort,
+        chosen=chosen,
         about=about,
         examples=examples,
-        fetched=fetched,
     )

@@ -69,10 +69,7 @@ class ModelWidgets:
             )
         )
         transcriber = self._conversations.transcriber if chosen.extract_text else None
-        accepted = await self._efforts(spec)
-        shown = widgets_for_model(
-            self._widgets, spec, chosen, session.translator, transcriber=transcriber, efforts=accepted
-        )
+        shown = widgets_for_model(self._widgets, spec, chosen, session.translator, transcriber=transcriber)
         shown |= await self.name(session, spec)
         return {self._widgets.settings.system: prompt} | shown | self.keys(session, spec)
 
@@ -81,14 +78,16 @@ class ModelWidgets:
         entries = self._conversations.models.listed(session.owner, spec, session.login, session.translator)
         entry = next((one for one in entries if spec is not None and one.id == spec.id), None)
         if spec is None:
-            return {self._widgets.composer.model_name: ""}
+            return {self._widgets.composer.chosen: {}}
         prompt = default_prompt(self._conversations.settings, spec, session.translator)
         has_others = any(one.id != spec.id and not one.missing for one in entries)
         if entry is None:  # a record of the owner that is not in the list
-            return {self._widgets.composer.model_name: shown_model(spec.id, spec.label, prompt, has_others=has_others)}
-        accepted = await self._efforts(spec)
-        shown = shown_model(entry.id, entry.full_label, prompt, accepted, session.translator, has_others=has_others)
-        return {self._widgets.composer.model_name: shown}
+            return {self._widgets.composer.chosen: shown_model(spec.id, spec.label, prompt, has_others=has_others)}
+        accepted, effort = await self._efforts(spec), self._conversations.choices(session.owner).effort
+        shown = shown_model(
+            *(entry.id, entry.full_label, prompt, accepted, session.translator), effort=effort, has_others=has_others
+        )
+        return {self._widgets.composer.chosen: shown}
 
     def keys(self, session: PageSession, spec: ModelSpec | None) -> Updates:
         """Return the widgets of the panel for a key."""

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import gradio as gr
 
-from agent.fetch import GUARD, Guard
 from agent.web.chat.conversations import Conversations
 from agent.web.ui.api import ChatApi
 from agent.web.ui.events import Events, connect_endpoint
@@ -16,7 +15,6 @@ def build(
     conversations: Conversations,
     title: str,
     *,
-    guard: Guard = GUARD,
     sign_of_life: float,
     login: bool = False,
     fleeting: bool = False,
@@ -27,11 +25,11 @@ def build(
 
     A page with a typed key calls the server every `sign_of_life` seconds. With `login`, visitors of this Space can log
     in to Hugging Face. `fleeting`: conversations are lost when the Space restarts. `days`: a conversation is deleted
-    this many days after its last message; 0: never. `guard` decides which hosts images can be fetched from.
+    this many days after its last message; 0: never.
     `guest_token` returns the token with which the page of a guest reads its answers.
     """
     with gr.Blocks(title=title, fill_height=True, fill_width=True, analytics_enabled=False) as page:
         widgets = lay_out(title, sign_of_life=sign_of_life, login=login, fleeting=fleeting, days=days)
-        Events(page, widgets, Handlers(conversations, widgets, guard, guest_token)).connect()
+        Events(page, widgets, Handlers(conversations, widgets, guest_token)).connect()
         connect_endpoint(ChatApi(conversations))
     return page

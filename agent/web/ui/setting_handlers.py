@@ -6,7 +6,7 @@ from typing import Any
 import gradio as gr
 
 from agent.models.families import LONGEST_NAME
-from agent.web.chat.choices import effort_of, limit_of, temperature_of, text_of
+from agent.web.chat.choices import limit_of, temperature_of, text_of
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.system_prompt import own_prompt
 from agent.web.ui.page_sessions import PageSessions
@@ -31,10 +31,6 @@ class SettingHandlers:
     async def set_reasoning(self, on: bool, request: gr.Request) -> None:
         """Turn reasoning on or off."""
         self._set(request, reasoning=bool(on))
-
-    async def set_effort(self, value: str | None, request: gr.Request) -> None:
-        """Set how much a model reasons."""
-        self._set(request, effort=effort_of(value))
 
     async def set_tools(self, on: bool, request: gr.Request) -> None:
         """Turn the tools on or off."""

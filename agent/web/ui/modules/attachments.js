@@ -2,7 +2,8 @@
 // linked images after the visitor agrees, and camera shots. Only the server fetches links, and only those that the visitor
 // agreed to.
 import { composer, fileOf } from "./composer.js";
-import { answer, attach, call, write } from "./gradio.js";
+import { attach, call, write } from "./gradio.js";
+import { inTurn, request } from "./network.js";
 import { $, box, button, hint, make, nameOf, root, said, sizeOf, when } from "./shared.js";
 
 takeDrops();
@@ -81,9 +82,8 @@ function takeDrops() {
 function offerLinks() {
   // Links. The map holds the state of each link in the box by its text. One link is fetched at a time.
   const links = new Map();
-  /** @type {{link: string, one: any, number: number} | undefined} */
-  let fetching;
-  let asked = 0, pasted = "", drawn = "";
+  let fetching; // the state of the link whose picture is being fetched
+  let pasted = "", drawn = "";
   const kinds = "png|jpe?g|gif|webp|avif|hei[cf]";
   const inPath = new RegExp(`\\.(${kinds})(?![a-z0-9])`, "i");
   const inQuery = new RegExp(`\\.(${kinds})$`, "i");
@@ -96,33 +96,30 @@ function offerLinks() {
       inQuery.test(value) || (/^(format|fm|ext)$/i.test(name) && asFormat.test(value)));
     return named ? url : undefined;
   };
-  const press = (name, { number, one }) => {
-    $("#links").dataset.asked = `${number} ${one.url.href}`;
-    call(name);
-  };
   const set = (one, state, problem = "") => {
-    if (one.state === "fetching" && fetching?.one === one) press("give_up", fetching);
+    one.leave?.abort(); // what is being fetched
     Object.assign(one, { state, problem });
     draw();
     next();
   };
-  const next = () => {
-    const waiting = [...links].find(([, one]) => one.state === "fetching");
-    if (fetching || !waiting) return;
-    fetching = { link: waiting[0], one: waiting[1], number: ++asked };
-    press("fetch", fetching);
-  };
-  // Adds the fetched file to the composer's current value, unless it is no longer wanted.
-  const linked = (value, found) => {
-    const { link, one } = fetching ?? {};
-    fetching = undefined;
-    const wanted = one?.state === "fetching" && links.get(link) === one;
-    const came = wanted ? (found?.files ?? []) : [];
-    if (came.length) links.delete(link);
-    else if (wanted) Object.assign(one, { state: "failed", problem: found?.text ?? "" });
+  // Adds the fetched file to the composer, unless it is no longer wanted.
+  const next = async () => {
+    const [link, one] = [...links].find(([, each]) => each.state === "fetching") ?? [];
+    if (fetching || !one) return;
+    fetching = one;
+    const { signal } = (one.leave = new AbortController());
+    try {
+      const found = await inTurn(false, () => request("/pictures", { method: "POST", body: { url: one.url.href }, signal }));
+      if (!signal.aborted) {
+        links.delete(link);
+        composer.change(({ text, files }) => ({ text: without(text, link), files: [...files, fileOf(found)] }));
+      }
+    } catch ({ message }) {
+      if (!signal.aborted) Object.assign(one, { state: "failed", problem: message });
+    }
+    fetching = one.leave = undefined;
     draw();
     next();
-    if (came.length) return { text: without(value?.text ?? "", link), files: [...(value?.files ?? []), ...came] };
   };
   const without = (text, link) => {
     const at = text.indexOf(link);
@@ -182,8 +179,6 @@ function offerLinks() {
     new MutationObserver(look).observe(composer, { childList: true, subtree: true });
     look();
   });
-  answer("linked", linked);
-  answer("asked link", () => [$("#links").dataset.asked]);
 }
 
 function offerCamera() {

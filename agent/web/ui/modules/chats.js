@@ -660,9 +660,9 @@ export const showCopy = (id) => {
   hint(said.branched);
 };
 /** Put a text into the composer of a chat, after what is there. That of a chat that is gone is still shown. */
-export const keepText = (id, text) => {
-  if (id === (shown || gone)) composer.change((value) => joined(value, { text }));
-  else drafts.set(id, joined(drafts.get(id), { text }));
+export const keepDraft = (id, unsent) => {
+  if (id === (shown || gone)) composer.change((value) => joined(value, unsent));
+  else drafts.set(id, joined(drafts.get(id), unsent));
 };
 /** Take a message that was sent out of the draft of its chat, which was left meanwhile. */
 export const dropSent = (id, { text, files }) => {

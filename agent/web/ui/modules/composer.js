@@ -225,6 +225,13 @@ function makeQueue() {
     takeBack();
     composer.returned(said.queue_returned);
   });
+  const leave = () => {
+    const mine = queued;
+    [queued, isSending] = [undefined, false];
+    unsent.add(mine.chat);
+    draw();
+    return mine;
+  };
   const send = () => {
     isSending = true;
     draw();
@@ -270,6 +277,8 @@ function makeQueue() {
       [queued, isSending] = [undefined, false];
       draw();
     },
+    // The message was refused after its chat was left, whose draft has it now.
+    left: () => leave(),
     // Whether a message waits, so that a later one must not overtake it.
     waits: () => Boolean(queued),
     // A chat is shown again, which may have been left with a queued message.
@@ -277,11 +286,7 @@ function makeQueue() {
     // Gets the composer's value when another chat is opened, and returns the draft of the chat that is left.
     keep: (value) => {
       if (!queued || isSending) return value;
-      const mine = queued;
-      queued = undefined;
-      unsent.add(mine.chat);
-      draw();
-      return { ...value, ...joined(mine, value) };
+      return { ...value, ...joined(leave(), value) };
     },
   };
 }

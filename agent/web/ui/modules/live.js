@@ -1,7 +1,7 @@
 // Shows the conversation: the stored turns, and the one whose answer is being written, of which it gets edits. The
 // modules in `transcript` draw them.
 import { mount } from "../transcript/modules/transcript.js";
-import { announceEnd, dropSent, keepText, showCopy } from "./chats.js";
+import { announceEnd, dropSent, keepDraft, showCopy } from "./chats.js";
 import { composer, fileOf, newId, queue } from "./composer.js";
 import { answer, call } from "./gradio.js";
 import { ask, inTurn, post, reached, request, stream } from "./network.js";
@@ -121,9 +121,16 @@ const isOld = ({ live, turns: given, conversation: id }) => {
   return live ? live === over : Boolean(given && reads && reads !== confirmed);
 };
 
+// Says why there is no view of the server, until there is one.
+let problem = "";
+const say = (text) => {
+  if (text !== problem) hint(text, () => problem === text, Infinity);
+  problem = text;
+};
 // Shows a view of the server. Without turns, the view adds a turn to what is shown.
 const show = (view) => {
   clearTimeout(refreshing);
+  problem = "";
   if (isOld(view)) {
     const reads = stream.reading();
     refreshing = setTimeout(() => {
@@ -140,7 +147,7 @@ const show = (view) => {
   if (isNext) [asked, most] = ["", WINDOW];
   shown.conversation = id;
   tell(view);
-  if (unsent) keepText(left, unsent);
+  if (unsent) keepDraft(left, { text: unsent });
   if (missing && !given) return; // the page is empty already
   const same = stream.reads(live);
   if (!same) stream.turnTo(live);
@@ -170,9 +177,9 @@ let widgets = [];
 answer("settings", (...values) => void (widgets = values));
 const settings = () => {
   if (!widgets.length) return {}; // those that the server remembers
-  const [model, system_message, isReasoning, effort, temperature, limit, tools, extract_text] = widgets;
-  const reasoning = Boolean(isReasoning) && (effort || true), max_tokens = limit >= 1 ? Math.trunc(Math.min(limit, MOST_TOKENS)) : null;
-  return { model: model ?? "", system_message: system_message ?? "", reasoning, temperature, max_tokens, tools: Boolean(tools), extract_text: Boolean(extract_text) };
+  const [system_message, isReasoning, temperature, limit, tools, extract_text] = widgets;
+  const reasoning = Boolean(isReasoning) && (shown.effort || true), max_tokens = limit >= 1 ? Math.trunc(Math.min(limit, MOST_TOKENS)) : null;
+  return { model: shown.model ?? "", system_message: system_message ?? "", reasoning, temperature, max_tokens, tools: Boolean(tools), extract_text: Boolean(extract_text) };
 };
 // Asks a route about the chat that is shown, and shows what has become of it. Returns its answer, or undefined if it was
 // refused: then its sentence says why.
@@ -203,7 +210,7 @@ const actions = {
     if (kind === "retry") return actions.retry(entry);
     if (kind === "answer") return answered("/messages", { text, question: { run, call } });
     const answer = await answered(`${about(entry)}/continue`);
-    if (answer?.asked) hint(said.continued.replace("{model}", () => $("#model-name")?.textContent.trim()));
+    if (answer?.asked) hint(said.continued.replace("{model}", () => $("#model-button")?.textContent.trim()));
   },
   edit: async (id, text) => {
     const isAccepted = Boolean(await answered(about(id), { text }, "PATCH"));
@@ -242,9 +249,13 @@ const read = async ({ isOfTimer = true } = {}) => {
     if (isLate()) return;
     wanted = found ?? ""; // a visitor without a chat to go on with
     live.show(found ? { ...none, turns, conversation: found, live: liveOf(run), complete, earlier, hidden } : none);
-  } catch ({ status }) {
+  } catch ({ status, message }) {
     if (isLate()) return;
-    if (status === 401 && !shown.guest) return; // a guest, whose token comes with the settings
+    if (status === 401 && !shown.guest) { // a guest, whose token comes with the settings
+      clearTimeout(refreshing);
+      refreshing = setTimeout(() => say(said.chats_failed), REFRESH_MS);
+      return;
+    }
     if (status === 404 && id === shown.conversation && !isTemporary(id)) document.dispatchEvent(new Event("chat-lost"));
     else if (status === 404) {
       wanted = "";
@@ -252,6 +263,7 @@ const read = async ({ isOfTimer = true } = {}) => {
     } else {
       document.dispatchEvent(new Event("chat-none"));
       if (status === 503) call("look");
+      else if (status) say(message);
       clearTimeout(refreshing);
       refreshing = setTimeout(refresh, REFRESH_MS);
     }
@@ -329,7 +341,9 @@ answer("send", async (value) => {
 document.addEventListener("queue-sends", async ({ detail: message }) => {
   const isStored = await send(message, composer.idOf(message));
   if (isStored) composer.stored({ isQueued: true });
-  queue.sent(isStored);
+  if (isStored || message.chat === shown.conversation) return queue.sent(isStored);
+  queue.left(); // another chat was opened meanwhile, and has the composer
+  keepDraft(message.chat, message);
 });
 answer("stop", () => {
   if (sending) sending.abort();
@@ -369,7 +383,7 @@ const mounted = new Promise((done) => when("#chat", (element) => {
   on("retry", ({ turn }) => actions.retry(turn));
   on("undo", ({ turn }) => actions.undo(turn));
   on("edit", ({ turn, text }) => actions.edit(turn, text));
-  on("unsent", ({ text }) => keepText(shown.conversation, text));
+  on("unsent", ({ text }) => keepDraft(shown.conversation, { text }));
   on("failed", ({ text }) => hint(text));
   on("version", ({ message, part }) => {
     if (part === "message") transcript.stay(); // the question stays where it is, however long what follows it is

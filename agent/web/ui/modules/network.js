@@ -28,10 +28,10 @@ export const addressOf = (path, query = {}) => {
   return address;
 };
 const failure = (/** @type {any} */ { detail }, status = undefined) => Object.assign(new Error(detail || said.chats_failed), { status });
-/** @param {string} path @param {{method?: string, body?: any, signal?: AbortSignal, accept?: string}} [how] */
-const send = (path, { method = "GET", body, signal, accept } = {}) => {
+/** @param {string} path @param {{method?: string, body?: any, signal?: AbortSignal, accept?: string, keepalive?: boolean}} [how] */
+const send = (path, { method = "GET", body, signal, accept, keepalive } = {}) => {
   const headers = { "accept-language": language, ...(body && { "content-type": "application/json" }), ...(accept && { accept }) };
-  return fetch(addressOf(path), { method, headers, signal, cache: "no-store", body: body && JSON.stringify(body) });
+  return fetch(addressOf(path), { method, headers, signal, keepalive, cache: "no-store", body: body && JSON.stringify(body) });
 };
 /** Ask a route. An error has the server's sentence, and the status of its answer, or none without a network. */
 export const request = async (path, how) => {
@@ -44,6 +44,8 @@ export const ask = (path, how = {}) => {
   const go = () => request(`/conversations${path}`, how);
   return how.method && how.method !== "GET" ? inTurn(false, go) : go();
 };
+/** Remember a chosen model or effort. The request goes on if the page is left. */
+export const choose = (choice) => inTurn(false, () => request("/settings", { method: "PATCH", body: choice, keepalive: true }));
 /** Send a message. `progress` is called with what is said until it is stored. The errors are those of `request`. */
 export const post = async (path, body, { signal, progress }) => {
   const answer = await inTurn(false, () => send(`/conversations${path}`, { method: "POST", body, signal, accept: "application/x-ndjson" }));

@@ -4,7 +4,8 @@
 import { recording } from "./composer.js";
 import { answer, call, write } from "./gradio.js";
 import { live } from "./live.js";
-import { $, box, frame, hint, load, make, said, when } from "./shared.js";
+import { choose } from "./network.js";
+import { $, box, frame, hint, load, make, said, shown, when } from "./shared.js";
 
 const LATE_MS = 600;
 const input = (name) => $(`#${name} input[type=checkbox]`);
@@ -20,7 +21,8 @@ const effort = make("select", { "aria-label": said.effort, title: said.effort })
 const efforts = make("span", { class: "effort", hidden: true }, effort);
 const [[, reasoning], [, tools]] = switches;
 const options = make("div", { class: "options", role: "group", "aria-label": said.options }, reasoning, efforts, tools, model);
-let asked = ""; // the effort, "" for the model's own
+/** @type {any} */
+let facts = {}; // what the server says of the chosen model: see `shown_model` in components.py
 let named; // the id of the model whose name is shown
 let waits; // the timer of the visitor's choice, while the server has not answered yet
 
@@ -53,10 +55,8 @@ const show = () => {
 };
 // Shows the efforts of the chosen model, and the one that it is asked for.
 const offer = () => {
-  const given = known()?.dataset.efforts ?? "[]", offered = JSON.parse(given);
-  if (effort.dataset.given !== given) effort.replaceChildren(...offered.map(([value, label]) => make("option", { value }, label)));
-  effort.dataset.given = given;
-  effort.value = asked;
+  effort.replaceChildren(...(facts.efforts ?? []).map(([value, label]) => make("option", { value }, label)));
+  effort.value = shown.effort;
 };
 const entitle = (text) => {
   name.textContent = text;
@@ -65,7 +65,6 @@ const entitle = (text) => {
   model.setAttribute("aria-label", said.model_named.replace("{name}", () => text));
   show();
 };
-const known = () => $("#model-name [data-id]");
 // The name, the switches and the panel for a key change in one step, when the server has answered. If that takes long,
 // the name changes, and what belongs to the model before is hidden.
 const busy = (is, label) => {
@@ -82,20 +81,20 @@ const busy = (is, label) => {
 const repeated = make("style");
 document.head.append(repeated);
 const settled = () => {
-  const id = encodeURIComponent(known()?.dataset.id ?? "").replaceAll("'", "%27");
+  const id = encodeURIComponent(facts.id ?? "").replaceAll("'", "%27");
   repeated.textContent = `@media screen { #chat .caption .model[class~="${id}"] { display: none; } }`;
-  if (waits && known()?.dataset.id !== named) return;
+  if (waits && facts.id !== named) return;
   busy(false);
   offer();
   compare();
   offerOthers();
-  named = known()?.dataset.id;
-  entitle(known()?.textContent ?? "");
+  named = shown.model = facts.id;
+  entitle(facts.label ?? "");
 };
 entitle("");
 effort.addEventListener("change", () => {
-  asked = effort.value;
-  call("effort");
+  shown.effort = effort.value;
+  choose({ effort: shown.effort }).catch(({ message }) => hint(message));
 });
 
 // Puts the default system prompt back. Only a prompt that differs from it has the button, which looks as Gradio's do.
@@ -103,11 +102,11 @@ const again = said.labels["Reset to default value"];
 const usual = make("button", { type: "button", class: "usual", title: again, "aria-label": again, hidden: true }, "↺");
 const prompt = () => $("#system textarea");
 const compare = () => {
-  const wanted = known()?.dataset.prompt;
+  const wanted = facts.prompt;
   usual.hidden = wanted === undefined || !prompt() || prompt().value.trim() === wanted.trim();
 };
 usual.addEventListener("click", () => {
-  const area = prompt(), text = known().dataset.prompt;
+  const area = prompt(), text = facts.prompt;
   area.focus();
   area.select();
   // As if it were typed, so that it can be undone.
@@ -127,7 +126,7 @@ model.addEventListener("keydown", (event) => {
 });
 // The button beside "Retry" is for another model. That makes the new version, and the composer keeps its own, because a
 // visitor who compares answers goes on with the model of the chat.
-const offerOthers = () => document.documentElement.toggleAttribute("data-others", known()?.dataset.others !== undefined);
+const offerOthers = () => document.documentElement.toggleAttribute("data-others", Boolean(facts.has_others));
 const preload = () => void load("models").catch(() => undefined);
 when("#chat", (chat) => {
   const other = '[data-action="retry-with"]';
@@ -137,30 +136,31 @@ when("#chat", (chat) => {
   for (const kind of ["pointerover", "focusin"]) chat.addEventListener(kind, ({ target }) => target.closest(other) && preload());
 });
 for (const kind of ["pointerenter", "focus"]) model.addEventListener(kind, preload, { once: true });
-// Chooses a model. The server can refuse a name.
-let picked;
+// Chooses a model. The server can refuse a name: the event says so.
 function pick(id, label) {
-  picked = named = id;
+  named = shown.model = id;
   busy(true, label);
-  const choose = () => call("pick");
+  choose({ model: id }).catch(() => undefined);
+  const tell = () => call("pick");
   const attaching = recording.attach();
-  if (attaching) attaching.then(choose);
-  else choose();
+  if (attaching) attaching.then(tell);
+  else tell();
 }
-answer("picked model", () => picked);
-answer("model settled", async () => {
-  await frame();
-  named = known()?.dataset.id;
-  settled();
+answer("picked model", () => shown.model);
+answer("model settled", (value) => {
+  if (value?.asked !== undefined && value.asked !== shown.model) return; // another one was chosen meanwhile
+  named = value?.id;
+  shown.effort = value?.effort ?? "";
+  tell(value);
 });
 answer("switched", () => void frame().then(show));
 answer("prompted", () => void frame().then(compare));
-answer("wanted effort", () => asked);
-// The page has another effort.
-answer("effort", (value) => {
-  asked = value;
-  offer();
-});
+function tell(value) {
+  if (value?.id !== facts.id || value?.effort !== facts.effort) shown.effort = value?.effort ?? "";
+  facts = value ?? {};
+  settled();
+}
+answer("chosen", tell);
 document.addEventListener("click", ({ target }) => {
   const button = target.closest?.("#attached button[data-model]");
   if (button) pick(button.dataset.model, button.textContent);
@@ -181,10 +181,6 @@ const place = () => {
 when("#composer", (composer) => {
   new MutationObserver(place).observe(composer, { childList: true, subtree: true });
   place();
-});
-when("#model-name", (told) => {
-  new MutationObserver(settled).observe(told, { childList: true, subtree: true, characterData: true });
-  settled();
 });
 when("#settings", (settings) => {
   new MutationObserver(show).observe(settings, { subtree: true, childList: true, attributeFilter: ["disabled"] });

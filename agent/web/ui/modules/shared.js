@@ -19,8 +19,12 @@ export const frame = () => new Promise((done) => {
 export const button = (name, text) => make("button", { type: "button", class: name }, text);
 export const root = location.pathname.replace(/\/c\/[^/]*$/, "").replace(/\/$/, ""); // the path of the app, behind a proxy, too
 
-/** What the page shows: live.js sets it. `guest` is the token of a guest, who has no cookies. */
-export const shown = { conversation: "", guest: "", turns: [], transcript: undefined };
+/**
+ * What the page shows: live.js sets it. `guest` is the token of a guest, who has no cookies. options.js sets the chosen
+ * `model`, undefined until the server has named one, and the `effort` of reasoning, "" for the model's own.
+ * @type {{conversation: string, guest: string, turns: any[], transcript: any, model: string | undefined, effort: string}}
+ */
+export const shown = { conversation: "", guest: "", turns: [], transcript: undefined, model: undefined, effort: "" };
 /** The chat in the address of the page. */
 export const inAddress = () => /\/c\/([\w-]+)$/.exec(location.pathname)?.[1] ?? "";
 /** Begins the id of a temporary chat. As an id, it begins one with the first message. */
