@@ -36,7 +36,9 @@ async def test_answers_about_a_visitor_are_kept_by_no_cache(tmp_path: Path) -> N
             ("GET", "/export"),
             ("DELETE", "/temporary/none"),
         ):
-            answer = await asked(app, method, path, body=b"{}", cookie=cookie, content_type=b"application/json")
+            answer = await asked(
+                app, method, path, body=b"{}", waits=True, cookie=cookie, content_type=b"application/json"
+            )
             assert b"no-store" in dict(answer.headers)[b"cache-control"], f"{method} {path}"
     gc.unfreeze()  # what the app has frozen
 
