@@ -11,8 +11,7 @@ from huggingface_hub.utils import disable_progress_bars
 from huggingface_hub.utils.logging import set_verbosity
 
 from agent.deploy.hub import DeployError, Hub
-from agent.deploy.plan import check_secrets, describe, find_secrets, make_plan, redact_secrets
-from agent.deploy.spacefile import read_spacefile
+from agent.deploy.plan import check_secrets, describe, find_secrets, make_plan, read_spacefile, redact_secrets
 from agent.errors import AgentError
 from agent.system.project import FILES, IS_INSTALLED
 

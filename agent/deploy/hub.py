@@ -22,8 +22,7 @@ from huggingface_hub import (
 from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 from huggingface_hub.hf_api import RepoFile, SpaceInfo
 
-from agent.deploy.plan import LIST, MOUNT, DeployPlan
-from agent.deploy.spacefile import Space
+from agent.deploy.plan import LIST, MOUNT, DeployPlan, Space
 from agent.errors import AgentError
 
 MARK = "Set by the Spacefile."

@@ -5,7 +5,7 @@ import re
 from base64 import b64decode
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, cast
 
@@ -27,11 +27,14 @@ from pydantic_ai.messages import (
     ModelResponse,
     ModelResponseStreamEvent,
     PartStartEvent,
+    SystemPromptPart,
     TextPart,
     ThinkingPart,
+    UserPromptPart,
 )
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIStreamedResponse
+from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.profiles import ModelProfile
 from pydantic_ai.profiles.openai import OpenAIModelProfile
 from pydantic_ai.providers import Provider
@@ -46,9 +49,8 @@ from agent.i18n import LocalizedText
 from agent.media.mime import detect_mime
 from agent.messages.plain_text import plain_text
 from agent.models.catalog import ModelSpec, ProviderSpec
-from agent.providers import Endpoint, Reasoning
+from agent.providers import Endpoint, Reasoning, StreamingModel
 from agent.providers.discovery import look_up
-from agent.providers.example_exchanges import ExampleModel
 from agent.providers.http import ClientConnection
 from agent.providers.message_rewriting import mapped
 from agent.providers.openai_client import sdk_client
@@ -64,6 +66,43 @@ from agent.providers.refusals import (
 )
 from agent.providers.think_tags import TaggedParts
 from agent.providers.tool_emulation import ToolEmulationModel
+
+
+class ExampleModel(StreamingModel, WrapperModel):
+    """A model that gets `examples`, pairs of question and answer, between the system prompt and the conversation.
+
+    The examples belong to the model. No other code sees them, so they are never stored, shown or counted as history.
+    """
+
+    def __init__(self, wrapped: Model, examples: Sequence[tuple[str, str]]) -> None:
+        super().__init__(wrapped)
+        self._examples = tuple(examples)
+
+    @asynccontextmanager
+    async def request_stream(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+        run_context: RunContext[Any] | None = None,
+    ) -> AsyncGenerator[StreamedResponse]:
+        """Stream a response to the messages with the examples; see pydantic-ai."""
+        sent = with_examples(messages, self._examples)
+        async with self.wrapped.request_stream(sent, model_settings, model_request_parameters, run_context) as stream:
+            yield stream
+
+
+def with_examples(messages: Sequence[ModelMessage], examples: Sequence[tuple[str, str]]) -> list[ModelMessage]:
+    """Return the messages with the examples after the leading system prompts. The argument is not changed."""
+    exchanges: list[ModelMessage] = []
+    for question, answer in examples:
+        exchanges += [ModelRequest([UserPromptPart(question)]), ModelResponse([TextPart(answer)])]
+    if not messages or not isinstance(first := messages[0], ModelRequest):
+        return [*exchanges, *messages]
+    system = [part for part in first.parts if isinstance(part, SystemPromptPart)]
+    rest = [part for part in first.parts if not isinstance(part, SystemPromptPart)]
+    return [*([ModelRequest(system)] if system else []), *exchanges, replace(first, parts=rest), *messages[1:]]
+
 
 _TEMPLATED = ("vllm", "llama.cpp", "sglang")
 """Providers with servers that fill in the model's own chat template, which has a switch for reasoning."""

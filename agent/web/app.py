@@ -11,7 +11,8 @@ from functools import partial
 from urllib.parse import urlsplit
 
 import gradio as gr
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
 from starlette.middleware import Middleware
 
 from agent.errors import AgentError
@@ -23,13 +24,13 @@ from agent.local.manager import LocalModels
 from agent.media.places import open_place
 from agent.media.store import MediaStore
 from agent.models.catalog import Dialect, use_table_in
-from agent.providers import preloaded
+from agent.providers import Models, preloaded
 from agent.providers.discovery import discover
 from agent.settings import PublicSettings, Settings
 from agent.tools import Tool, Toolset
 from agent.tools.presets import load_presets
 from agent.web.answer_frames import AnswerFrames
-from agent.web.chat.answers import RunningAnswer
+from agent.web.chat.answers import LiveRuns, RunningAnswer
 from agent.web.chat.chat_copies import ChatCopies
 from agent.web.chat.cited_passages import CitedPassages
 from agent.web.chat.conversations import Conversations
@@ -53,6 +54,7 @@ from agent.web.gradio_compat.application import (
     inputs_of_events,
     mount,
     prepare_queue,
+    root_url,
     without_applications,
 )
 from agent.web.gradio_compat.event_queue import BoundedQueue
@@ -73,14 +75,13 @@ from agent.web.middleware.uploads import UploadMiddleware
 from agent.web.middleware.visitor_cookie import VisitorCookies
 from agent.web.openai_routes import OpenAIRoutes
 from agent.web.privacy import make_private
-from agent.web.routes import add_health_routes, add_page_routes
 from agent.web.run_event_routes import Frames, RunEventRoutes
 from agent.web.transfer_routes import TransferRoutes
 from agent.web.ui.layout import i18n
 from agent.web.ui.page import build
 from agent.web.ui.page_changes import PageChanges
 from agent.web.ui.page_files import START, PageFiles, page_files
-from agent.web.ui.page_head import ICONS
+from agent.web.ui.page_head import ICONS, MANIFEST, STATIC, manifest
 from agent.web.ui.theme import theme
 from agent.web.unsent_files import UnsentFiles
 from agent.web.watchdog import Watchdog
@@ -392,3 +393,43 @@ def _tools(settings: Settings) -> list[Tool | Toolset]:
     """Load the tools that the settings name (see `agent.tools.presets.load_presets`). Raises `ConfigError`."""
     public = settings.public
     return [load_presets(name) for name in settings.tools if public is None or name in public.tools]
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def add_health_routes(app: FastAPI, models: Models, live_runs: LiveRuns, health: Health) -> None:
+    """Add `/healthz`, which answers as long as the process lives, and `/readyz`, which says if it takes messages."""
+
+    async def healthz(_: Request) -> Response:
+        return JSONResponse({"status": "ok", "model": models.status.phase})
+
+    async def readyz(_: Request) -> Response:
+        problem = "The server is going down." if live_runs.is_closing else await health.problem()
+        lag = round(health.watchdog.longest_lag, 3)
+        answer = {"ready": not problem, "reason": problem, "loop_lag_seconds": lag}
+        return JSONResponse(answer, status_code=503 if problem else 200)
+
+    app.add_api_route("/healthz", healthz)
+    app.add_api_route("/readyz", readyz)
+
+
+def add_page_routes(app: FastAPI, title: str, root_path: str) -> None:
+    """Add the manifest and the icons of the page."""
+
+    async def app_manifest(request: Request) -> Response:
+        return JSONResponse(manifest(title, root_url(request, root_path)), media_type="application/manifest+json")
+
+    app.add_api_route(MANIFEST, app_manifest)
+    for path, (name, kind) in ICONS.items():
+        headers = {"cache-control": "public, max-age=86400"}
+        app.add_route(path, _always(Response((STATIC / name).read_bytes(), media_type=kind, headers=headers)))
+
+
+def _always(answer: Response) -> Handler:
+    """Return a handler that gives this answer to every request."""
+
+    async def handler(_: Request) -> Response:
+        return answer
+
+    return handler

@@ -17,8 +17,7 @@ from typing import Any, cast
 import uvicorn
 
 from agent.local import zero_gpu
-from agent.settings import Settings, given_environment
-from agent.space import FLEETING
+from agent.settings import FLEETING, Settings, given_environment
 from agent.system.malloc import return_free_memory
 from agent.system.project import FILES
 from agent.web.app import create_app, trusted_proxies

@@ -42,7 +42,7 @@ from agent.errors import AgentError
 from agent.fetch import Guard
 from agent.history import Entry, Note
 from agent.i18n.translator import LANGUAGES, Translator, negotiate
-from agent.media.audio import _without_tags
+from agent.media.convert import _without_tags
 from agent.media.images import _clean_gif, _clean_jpeg, _clean_png, _clean_webp
 from agent.media.mime import detect_mime
 from agent.media.store import display_name

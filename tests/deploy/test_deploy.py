@@ -19,8 +19,19 @@ from hypothesis import strategies as st
 
 from agent.deploy import hub as hub_module
 from agent.deploy.__main__ import main
-from agent.deploy.plan import LIST, find_secrets, front_matter, make_plan, readme, redact_secrets
-from agent.deploy.spacefile import COLORS, HARDWARE, ZERO_GPU, Space, read_spacefile
+from agent.deploy.plan import (
+    COLORS,
+    HARDWARE,
+    LIST,
+    ZERO_GPU,
+    Space,
+    find_secrets,
+    front_matter,
+    make_plan,
+    read_spacefile,
+    readme,
+    redact_secrets,
+)
 from agent.errors import ConfigError
 from agent.settings import ROOT
 from tests.support.hub_server import serving

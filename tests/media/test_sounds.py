@@ -12,7 +12,7 @@ import pytest
 
 from agent.errors import InputError
 from agent.media import sandbox_worker
-from agent.media.audio import SoundLimits, convert_audio
+from agent.media.convert import SoundLimits, convert_audio
 from agent.media.mime import detect_mime
 from agent.media.sandbox import SandboxJob, run_decoder
 from agent.media.sandbox_worker import RATE, SPARE_SECONDS
@@ -137,7 +137,7 @@ WATCHED = """
 import pickle, resource, sys
 from tests.support.memory import most_memory
 from agent.errors import InputError
-from agent.media.audio import SoundLimits, convert_audio
+from agent.media.convert import SoundLimits, convert_audio
 
 def used():
     own, others = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)

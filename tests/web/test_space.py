@@ -27,8 +27,7 @@ from starlette.types import Receive, Scope, Send
 
 from agent.errors import ConfigError
 from agent.models.catalog import load_catalog as catalog
-from agent.settings import load_settings
-from agent.space import FLEETING, Space, find_space
+from agent.settings import FLEETING, Space, find_space, load_settings
 from agent.web.chat.model_menu import ModelMenu
 from agent.web.gradio_compat.login import login_reader
 from agent.web.middleware.isolation import LOGIN_PATHS, POLICY, IsolationMiddleware

@@ -11,7 +11,6 @@ from agent.agent import Agent
 from agent.arguments import embedder_of
 from agent.context import Context
 from agent.documents.long_documents import with_passages
-from agent.documents.vectors import Vectors
 from agent.errors import InputError
 from agent.history import HistoryStore, Record
 from agent.i18n import LocalizedText, joined
@@ -81,32 +80,6 @@ class AnswerPermit:
             await self.models.close(self.connection, self.visitor.owner)
 
 
-@asynccontextmanager
-async def permit_answer(
-    rate_limiter: RateLimiter,
-    models: ModelMenu,
-    quota: Quota,
-    is_busy: IsBusy,
-    visitor: Visitor,
-    choices: Choices,
-) -> AsyncGenerator[AnswerPermit]:
-    """Reserve a place before anything else happens. Everything is released at the end, unless a run took the permit.
-
-    Raises `InputError` for invalid choices, `Limited`, and the errors of `ModelMenu.connect`.
-    """
-    choices.check()
-    visitor_token.set(visitor.gpu_token)  # the run that this task starts inherits it
-    with rate_limiter.reserve_answer(visitor) as reservation:
-        connection, owns_connection = await models.connect(visitor.owner, choices.model, visitor.login)
-        async with quota.reservation(visitor, is_busy) as reserve:
-            permit = AnswerPermit(connection, owns_connection, reservation, models, visitor, reserve)
-            try:
-                yield permit
-            finally:
-                if not permit.handed_over:
-                    await permit.aclose()
-
-
 PUBLIC_ANSWER_TOKENS = 16_384
 """Tokens of an answer on a public page if the visitor sets no limit, because strangers spend the owner's money."""
 REASONING_TOKENS = 8_192
@@ -136,66 +109,6 @@ class RunSetup:
     parts: Sequence[UserContent] = ()
 
 
-async def set_up_run(
-    record: Record,
-    request: RunRequest,
-    connection: Connection,
-    *,
-    settings: Settings,
-    histories: RecentHistories,
-    media: MediaStore,
-    tools: Sequence[Tool | Toolset],
-    new_parts: Sequence[UserContent],
-    notice: str = "",
-    message: MessageId = NO_MESSAGE_ID,
-    vectors: Vectors | None = None,
-) -> RunSetup:
-    """Read the history of `record` and prepare a run that continues it.
-
-    `new_parts` are the parts of the new message, whose id is `message`, or the answers that resume a suspended run.
-    `vectors` are those of the conversation's long documents. `notice` is shown with the answer. Raises `InputError` if
-    the new parts exceed the model's context.
-    """
-    spec, choices, resumed = connection.spec, request.choices, request.resumed
-    history = await histories.read(record) if record.revision else History(())
-    stored = history.entries
-    messages = [entry.message for entry in stored]
-    use_tools = choices.tools and spec.tools != "none"
-    documents = await documents_of(record.owner, messages, new_parts, spec, media)
-    if not (resumed or use_tools):
-        new_parts = await with_passages(new_parts, documents, spec)
-    most = max_answer_tokens(spec, choices.max_tokens, public=settings.public is not None)
-    examples = estimate_tokens([text for exchange in spec.examples for text in exchange])
-    history_tokens = spec.context_tokens - _answer_tokens(spec, most) - examples - 256
-    system = _system_message(settings, spec, choices)
-    new = estimate_tokens([system, *new_parts])
-    if new > history_tokens:
-        raise InputError(LocalizedText(TOO_LONG, {"count": new, "model": spec.label, "most": history_tokens}))
-    kept = await off_loop(messages, keep_newest, messages, history_tokens, beside=0 if resumed else new)
-    switched = bool(stored) and stored[-1].note.model != spec.id
-    not_sent = (await off_loop(kept, adapt, kept, spec)).sentence(spec) if switched else ""
-    omitted = Omitted(history.earlier + len(messages) - len(kept), joined([notice, not_sent]))
-    request = replace(request, choices=replace(choices, model=spec.id))
-    return RunSetup(
-        agent=Agent(
-            connection,
-            system_message=system,
-            tools=tools if use_tools else (),
-            limits=run_limits(settings),
-        )
-        .with_documents(*(documents if use_tools else ()))
-        .with_vectors(vectors),
-        context=Context(session_id=record.id, messages=tuple(await with_data(media, record.owner, kept))),
-        options=Options(
-            reasoning=choices.wanted_reasoning if spec.reasoning else None,
-            temperature=None if choices.temperature is None else min(choices.temperature, max_temperature(spec)),
-            max_tokens=most,
-        ),
-        journal=StoreJournal(histories.store, media, record, omitted, RetentionPeriods.of(settings), request, message),
-        parts=new_parts,
-    )
-
-
 def run_limits(settings: Settings) -> Limits:
     """Return the limits of a run on the page."""
     return Limits(
@@ -217,6 +130,20 @@ def max_answer_tokens(spec: ModelSpec, wanted: int | None, *, public: bool = Fal
     if spec.provider == "llama.cpp":
         return spec.max_output_tokens
     return min(max(spec.usual_output_tokens, PUBLIC_ANSWER_TOKENS), spec.max_output_tokens) if public else None
+
+
+def _options(settings: Settings, spec: ModelSpec, choices: Choices) -> Options:
+    return Options(
+        reasoning=choices.wanted_reasoning if spec.reasoning else None,
+        temperature=None if choices.temperature is None else min(choices.temperature, max_temperature(spec)),
+        max_tokens=max_answer_tokens(spec, choices.max_tokens, public=settings.public is not None),
+    )
+
+
+def _room(spec: ModelSpec, most: int | None) -> int:
+    """Return the tokens of the context that are left for the system prompt, the history and the new message."""
+    examples = estimate_tokens([text for exchange in spec.examples for text in exchange])
+    return spec.context_tokens - _answer_tokens(spec, most) - examples - 256
 
 
 def _system_message(settings: Settings, spec: ModelSpec, choices: Choices) -> str:
@@ -258,12 +185,27 @@ class AnswerRuns:
         self.temporary = temporary
         self.vectors = RecentVectors(embedder_of(settings.embeddings))
 
-    def permit(
+    @asynccontextmanager
+    async def permit(
         self, visitor: Visitor, choices: Choices, conversation: str | None
-    ) -> AbstractAsyncContextManager[AnswerPermit]:
-        """Return the permit for one answer in this conversation. Get it before reading anything large."""
-        quota = self.temporary if is_temporary(conversation) else self._quota
-        return permit_answer(self.rate_limiter, self.models, quota, self._is_in_use, visitor, choices)
+    ) -> AsyncGenerator[AnswerPermit]:
+        """Permit one answer in this conversation. Enter this before reading anything large.
+
+        It reserves a place before anything else happens. All is released at the end, unless a run took the permit.
+        Raises `InputError` for invalid choices, `Limited`, and the errors of `ModelMenu.connect`.
+        """
+        choices.check()
+        visitor_token.set(visitor.gpu_token)  # the run that this task starts inherits it
+        quota: Quota = self.temporary if is_temporary(conversation) else self._quota
+        with self.rate_limiter.reserve_answer(visitor) as reservation:
+            connection, owns_connection = await self.models.connect(visitor.owner, choices.model, visitor.login)
+            async with quota.reservation(visitor, self._is_in_use) as reserve:
+                permit = AnswerPermit(connection, owns_connection, reservation, self.models, visitor, reserve)
+                try:
+                    yield permit
+                finally:
+                    if not permit.handed_over:
+                        await permit.aclose()
 
     async def set_up(
         self,
@@ -276,21 +218,45 @@ class AnswerRuns:
         before: LostAnswer = NOT_LOST,
         message: MessageId = NO_MESSAGE_ID,
     ) -> RunSetup:
-        """Prepare a run that continues `record`. See `set_up_run`."""
-        own_key = self.models.has_typed_key(record.owner, permit.connection.spec)
-        lost, again = before.lost, before.instead_of
-        return await set_up_run(
-            record,
-            RunRequest(choices=choices, resumed=resumed, lost=lost, instead_of=again, own_key=own_key),
-            permit.connection,
-            settings=self._settings,
-            histories=self.histories,
-            media=self._media,
-            tools=self._tools,
-            new_parts=new_parts,
-            notice=before.notice,
-            message=message,
-            vectors=self.vectors.of(record.id),
+        """Read the history of `record` and prepare a run that continues it.
+
+        `new_parts` are the parts of the new message, whose id is `message`, or the answers that resume a suspended run.
+        Raises `InputError` if they exceed the model's context.
+        """
+        settings, media, connection, spec = self._settings, self._media, permit.connection, permit.connection.spec
+        own_key, vectors = self.models.has_typed_key(record.owner, spec), self.vectors.of(record.id)
+        history = await self.histories.read(record) if record.revision else History(())
+        messages = [entry.message for entry in history.entries]
+        use_tools = choices.tools and spec.tools != "none"
+        documents = await documents_of(record.owner, messages, new_parts, spec, media)
+        if not (resumed or use_tools):
+            new_parts = await with_passages(new_parts, documents, spec)
+        options, system = _options(settings, spec, choices), _system_message(settings, spec, choices)
+        room, new = _room(spec, options.max_tokens), estimate_tokens([system, *new_parts])
+        if new > room:
+            raise InputError(LocalizedText(TOO_LONG, {"count": new, "model": spec.label, "most": room}))
+        kept = await off_loop(messages, keep_newest, messages, room, beside=0 if resumed else new)
+        switched = bool(messages) and history.entries[-1].note.model != spec.id
+        not_sent = (await off_loop(kept, adapt, kept, spec)).sentence(spec) if switched else ""
+        omitted = Omitted(history.earlier + len(messages) - len(kept), joined([before.notice, not_sent]))
+        request = RunRequest(
+            choices=replace(choices, model=spec.id),
+            resumed=resumed,
+            lost=before.lost,
+            instead_of=before.instead_of,
+            own_key=own_key,
+        )
+        agent = Agent(
+            connection, system_message=system, tools=self._tools if use_tools else (), limits=run_limits(settings)
+        )
+        return RunSetup(
+            agent=agent.with_documents(*(documents if use_tools else ())).with_vectors(vectors),
+            context=Context(session_id=record.id, messages=tuple(await with_data(media, record.owner, kept))),
+            options=options,
+            journal=StoreJournal(
+                self.histories.store, media, record, omitted, RetentionPeriods.of(settings), request, message
+            ),
+            parts=new_parts,
         )
 
     def begin(
