@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_ai.messages import BaseToolCallPart, BinaryContent, FileUrl
 
 from agent.errors import HistoryError
 from agent.history.records import Entry, Record
@@ -55,7 +56,22 @@ async def dumped(entries: Sequence[Entry]) -> tuple[list[str], list[str]]:
     def both() -> tuple[list[str], list[str]]:
         return dump_entries(entries), [fold(searchable_text(entry)) for entry in entries]
 
-    return both() if len(entries) <= FEW_ENTRIES else await DECODING.run(both)
+    is_quick = len(entries) <= FEW_ENTRIES and sum(map(_characters, entries)) <= STEP_CHARACTERS
+    return both() if is_quick else await DECODING.run(both)
+
+
+def _characters(entry: Entry) -> int:
+    """Return about how long a message is. A value that is neither text nor file counts as long."""
+    items: list[Any] = [str(entry.note.detail)]
+    for part in entry.message.parts:
+        content: Any = part.args if isinstance(part, BaseToolCallPart) else getattr(part, "content", None)
+        items += content if isinstance(content, list | tuple) else [content or ""]
+    found = 0
+    for item in items:
+        text = item.data if isinstance(item, BinaryContent) else getattr(item, "content", item)
+        is_known = isinstance(text, str | bytes)
+        found += len(text) if is_known else 0 if isinstance(text, FileUrl) else STEP_CHARACTERS + 1
+    return found
 
 
 def load_entries(texts: Iterable[str]) -> list[Entry]:

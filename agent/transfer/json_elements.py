@@ -106,11 +106,13 @@ def _has_too_many_values(data: bytes) -> bool:
 
 def _parse_odd(data: bytes) -> Any:
     """Return an element with what is no character or no number. Raises `ValueError` if it is not JSON otherwise."""
-    text = data.decode("utf-8", "replace").encode()
+    text: bytes | bytearray = data if data.isascii() else data.decode("utf-8", "replace").encode()
     at = text.find(b"\\")
     if at >= 0:
-        found = (b"\\ufffd" + one[2] if one[1] else one[0] for one in _ESCAPES.finditer(text, at))
-        text = b"".join((text[:at], *found))
+        whole = bytearray(text[:at])
+        for found in _ESCAPES.finditer(text, at):
+            whole += b"\\ufffd" + found[2] if found[1] else found[0]
+        text = whole
     try:
         return from_json(text, allow_inf_nan=False)
     except ValueError:

