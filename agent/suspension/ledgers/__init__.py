@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Protocol
 
 from agent.errors import ConfigError, HistoryError, StoreUnavailable
-from agent.history import needing_driver, now
+from agent.history import needing_driver, steady_now
 from agent.history.server_errors import connection_reason, words_of
 from agent.i18n import _
 
@@ -30,7 +30,7 @@ class MemoryLedger:
 
     async def use(self, id: str, expires_at: datetime | None) -> bool:
         """Implement `Ledger.use`."""
-        moment = now()
+        moment = steady_now()
         for gone in [key for key, until in self._used.items() if until is not None and until <= moment]:
             del self._used[gone]
         first = id not in self._used

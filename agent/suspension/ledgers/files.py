@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from agent.errors import HistoryError, reason_of
-from agent.history import now
+from agent.history import steady_now
 from agent.i18n import _
 
 _NEVER = "never"
@@ -40,7 +40,7 @@ class FileLedger:
         return True
 
     def _purge(self) -> None:
-        moment = now().timestamp()
+        moment = steady_now().timestamp()
         for path in self._folder.iterdir():
             try:
                 text = path.read_text()

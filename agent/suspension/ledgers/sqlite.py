@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from agent.errors import HistoryError, reason_of
-from agent.history import now
+from agent.history import steady_now
 from agent.i18n import _
 
 _TABLE = "CREATE TABLE IF NOT EXISTS used (id TEXT PRIMARY KEY, expires_at REAL) WITHOUT ROWID"
@@ -35,7 +35,7 @@ class SqliteLedger:
         with closing(sqlite3.connect(self._path, timeout=self._timeout, isolation_level=None)) as connection:
             connection.execute(_TABLE)
             connection.execute("BEGIN IMMEDIATE")
-            connection.execute(_PURGE, (now().timestamp(),))
+            connection.execute(_PURGE, (steady_now().timestamp(),))
             first = connection.execute(_USE, (id, until)).rowcount == 1
             connection.execute("COMMIT")
             return first
