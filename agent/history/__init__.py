@@ -19,6 +19,7 @@ from agent.history.records import (
     Timings,
     new_id,
     now,
+    steady_now,
     vectors_id,
 )
 from agent.history.run_events import RunEvent, RunEvents, UnfinishedRun
@@ -53,5 +54,6 @@ __all__ = [
     "new_token",
     "now",
     "open_store",
+    "steady_now",
     "vectors_id",
 ]

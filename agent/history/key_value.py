@@ -46,6 +46,7 @@ from agent.history.records import (
     Record,
     following_of,
     new_id,
+    steady_of,
     versions_of,
 )
 from agent.history.run_events import (
@@ -200,7 +201,11 @@ class View(Protocol):
     """
 
     def clock(self) -> datetime:
-        """Return the time by which items expire. Call it after the first read."""
+        """Return the current time. Call it after the first read."""
+        ...
+
+    def steady(self) -> datetime:
+        """Return the time by which items and links expire: a jump of this machine's clock counts after a day."""
         ...
 
     async def get(self, owner: str, id_: str) -> Item | None:
@@ -299,7 +304,7 @@ class Storage(Protocol):
     clock: Callable[[], datetime]
 
     async def time(self) -> datetime:
-        """Return the current time by the clock of the back-end."""
+        """Return the time by which items expire."""
         ...
 
     async def read(self, work: Work[T], *, is_long: bool = False) -> T:
@@ -334,7 +339,11 @@ class LocalView(ABC):
 
     async def time(self) -> datetime:
         """Implement `Storage.time`."""
-        return self.clock()
+        return self.steady()
+
+    def steady(self) -> datetime:
+        """Implement `View.steady`."""
+        return steady_of(self.clock)()
 
     @abstractmethod
     def items_of(self, owner: str) -> Sequence[Item]:
@@ -390,7 +399,7 @@ class LocalView(ABC):
 
     async def unfinished(self, owner: str | None, limit: int) -> Sequence[tuple[str, Item]]:
         """Implement `View.unfinished`."""
-        at = self.clock()
+        at = self.steady()
         runs = ((id_, item) for id_, item in self.runs() if owner in (None, item.owner))
         found = ((id_, item) for id_, item in runs if item.runs[id_].ended_at is None and item.is_live(at))
         return [*islice(found, limit)]
@@ -405,7 +414,7 @@ class LocalView(ABC):
         return max([item.place, *(one.place + 1 for one in self.items_of(item.owner)[: int(is_newest)])])
 
     def _live(self, owner: str) -> Iterator[Item]:
-        at = self.clock()
+        at = self.steady()
         return (item for item in self.items_of(owner) if item.record and item.is_live(at))
 
 
@@ -537,7 +546,7 @@ class KeyValueRuns:
         async def work(view: View) -> list[RunEvent]:
             first = max(after, 0)
             item, texts = await view.events(run_id, first) or (None, [])
-            if item is None or item.owner != owner or not item.is_live(view.clock()):
+            if item is None or item.owner != owner or not item.is_live(view.steady()):
                 raise NotFound(NO_RUN)
             return [RunEvent(number, line) for number, line in enumerate(texts, first + 1)]
 
@@ -598,7 +607,7 @@ class KeyValueRuns:
 
         async def work(view: View) -> bool:
             item = await view.get(record.owner, record.id)
-            return item is not None and _would_lose(item, view.clock())
+            return item is not None and _would_lose(item, view)
 
         return await self._storage.read(work)
 
@@ -624,7 +633,7 @@ class KeyValueRuns:
 def _unfinished(view: View, run_id: str, item: Item) -> UnfinishedRun | None:
     """Return a run of this conversation, or None if it has ended or the conversation has expired."""
     run, at = item.runs[run_id], view.clock()
-    if run.ended_at is not None or not item.is_live(at):
+    if run.ended_at is not None or not item.is_live(view.steady()):
         return None
     return UnfinishedRun(
         run_id=run_id,
@@ -650,10 +659,10 @@ async def _change_run(
     return item
 
 
-def _would_lose(item: Item, at: datetime) -> bool:
+def _would_lose(item: Item, view: View) -> bool:
     """Return True if a run would lose this conversation, see `RunStore.would_lose`."""
     runs = [run for run in item.runs.values() if run.ended_at is None]
-    return any(item.is_live(at) or run.is_leased(at) for run in runs)
+    return any(item.is_live(view.steady()) or run.is_leased(view.clock()) for run in runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -670,7 +679,7 @@ class KeyValueLinks:
             dump_link(link)
             if await view.with_link(link.digest) is not None:
                 raise Conflict(USED_DIGEST)
-            live = {one.digest: one for one in live_links(item.links.values(), view.clock())}
+            live = {one.digest: one for one in live_links(item.links.values(), view.steady())}
             if most is not None and len(live) >= most:
                 raise too_many(most)
             view.put(replace(item, links={**live, link.digest: link}))
@@ -690,7 +699,7 @@ class KeyValueLinks:
 
         async def work(view: View) -> Sequence[Link]:
             item = await _find_live(view, owner, conversation_id)
-            return live_links(item.links.values(), view.clock())
+            return live_links(item.links.values(), view.steady())
 
         return await self._storage.read(work)
 
@@ -796,7 +805,7 @@ class KeyValueRetention:
         async def work(view: View) -> bool:
             items = await view.of(owner)
             found = {(item.owner, item.id, item.revision, item.expires_at) for item in items}
-            if not items or found != versions_of(records) or any(_would_lose(item, view.clock()) for item in items):
+            if not items or found != versions_of(records) or any(_would_lose(item, view) for item in items):
                 return False
             view.remove(items)
             return True
@@ -810,7 +819,7 @@ class KeyValueRetention:
 async def _find_live(view: View, owner: str, id_: str) -> Item:
     """Return a conversation that has not expired. Raises `NotFound`."""
     item = await view.get(owner, id_)
-    if item is None or not item.is_live(view.clock()):
+    if item is None or not item.is_live(view.steady()):
         raise NotFound(NO_CONVERSATION)
     return item
 
@@ -925,7 +934,7 @@ def _runs_since(runs: Mapping[str, RunState], before: datetime) -> Mapping[str, 
 async def _with_link(view: View, digest: str) -> Item:
     """Return the conversation to which a live link leads. Raises `NotFound`."""
     item = await view.with_link(digest)
-    if item is None or not item.is_live(view.clock()) or not item.links[digest].is_live(view.clock()):
+    if item is None or not item.is_live(view.steady()) or not item.links[digest].is_live(view.steady()):
         raise NotFound(NO_LINK)
     return item
 

@@ -15,6 +15,7 @@ from pydantic import PlainSerializer, PlainValidator
 from pydantic_ai.messages import ModelMessage
 
 from agent.i18n import LocalizedText, Value, _
+from agent.system.steady_time import SteadyTime
 
 
 def _loaded(value: object) -> str:
@@ -58,6 +59,19 @@ def new_id() -> str:
 def now() -> datetime:
     """Return the current time in UTC."""
     return datetime.now(UTC)
+
+
+_steady = SteadyTime()
+
+
+def steady_now() -> datetime:
+    """Return the current time in UTC, by which things expire: a jump of the clock counts after a day."""
+    return _steady(now())
+
+
+def steady_of(clock: Callable[[], datetime]) -> Callable[[], datetime]:
+    """Return the clock by which the conversations of a store with this clock expire. Only tests set another one."""
+    return steady_now if clock is now else clock
 
 
 def shift_of(clock: Callable[[], datetime]) -> float:

@@ -177,6 +177,10 @@ class RedisView:
         self._checks, self._changed = list[tuple[Command, bytes]](), dict[str, tuple[Command, bytes]]()
         self._commands, self._on_commit = list[Command](), list[Callable[[], None]]()
 
+    def steady(self) -> datetime:
+        """Implement `View.steady` with the server's clock, which all processes share."""
+        return self.clock()
+
     def clock(self) -> datetime:
         """Implement `View.clock` with the server's clock."""
         if self._time is None:

@@ -13,13 +13,13 @@ from heapq import heapify, heapreplace
 from itertools import islice, takewhile
 from pathlib import Path
 from tempfile import mkdtemp
-from time import monotonic, time
+from time import monotonic
 from typing import BinaryIO
 
 from filelock import lock_descriptor
 
 from agent.errors import Limited
-from agent.history import new_id
+from agent.history import new_id, steady_now
 from agent.i18n import N_, LocalizedText, _
 from agent.settings import UploadSettings
 from agent.system.threads import UPLOADS
@@ -186,7 +186,7 @@ class UnsentFiles:
         for path in old:
             self._forget(path)
         known = self._folders | {path.parent.name for path in in_use}
-        return len(old) + await UPLOADS.run(self._delete_old, old, known, time() - seconds, limit)
+        return len(old) + await UPLOADS.run(self._delete_old, old, known, steady_now().timestamp() - seconds, limit)
 
     def close(self) -> None:
         """Remove the folder."""

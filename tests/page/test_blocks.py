@@ -83,7 +83,7 @@ SEPARATORS = ",;\t"
 CELLS = st.lists(
     st.one_of(
         st.sampled_from(("-5", "+3.2", "-1,50", "- 7 %", "-2e-3", "-€ 5", "a; -5")),
-        st.text(st.sampled_from("=+-@\uff1d\uff20;,\t\r\n\"' 5a(\u200b\xa0"), max_size=8),
+        st.text(st.sampled_from("=+-@\uff1d\uff20\uff0b\uff0d\ufe66\ufe62\ufe63\ufe6b\u2212;,\t\r\n\"' 5a(\u200b\xa0"), max_size=8),
         st.text(max_size=8),
     ).map(lambda text: text.replace("\0", "")),
     min_size=6,
@@ -112,8 +112,8 @@ def test_spreadsheet_runs_no_cell(app: App, visit: Visit) -> None:
         for separator in SEPARATORS:
             for row in csv.reader(re.split(r"(?<=[\r\n])", copied), delimiter=separator):
                 for cell in row:
-                    is_number = re.fullmatch(r'\s*[+-][\d.\s"€$%e+-]*', cell.split(",")[0]) is not None
-                    assert is_number or not re.match(r"[\s\u200b]*[=+\-@\uff1d\uff20\uff0b\uff0d]", cell), (
+                    is_number = re.fullmatch(r'\s*[+\-\u2212][\d.\s"€$%e+-]*', cell.split(",")[0]) is not None
+                    assert is_number or not re.match(r"[\s\u200b]*[=+\-@\uff1d\uff20\uff0b\uff0d\ufe66\ufe62\ufe63\ufe6b\u2212]", cell), (
                         separator,
                         cell,
                         copied,

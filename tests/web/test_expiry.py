@@ -6,31 +6,31 @@ import sqlite3
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing, closing
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic_ai.messages import BinaryContent, FilePart, ModelRequest, ModelResponse, UserPromptPart
 
-from agent.history import Entry, Note, Record, now
+from agent.history import Entry, Link, Note, Record, now, open_store
 from agent.history.memory import MemoryStore
 from agent.history.sql.sqlite import SqliteStore
 from agent.media.store import MediaStore
 from agent.settings import LocalSettings, PublicSettings, Settings
+from agent.system.steady_time import SteadyTime
 from agent.web.chat.expiry import (
     GUEST_PREFIX,
     MARGIN,
     ExpiredConversations,
     RetentionPeriods,
-    SteadyTime,
     add_missing_expiry,
 )
 from agent.web.chat.journal import Omitted, StoreJournal
 from tests.conftest import App, becomes
 from tests.support.clocks import Clock
 from tests.support.gate_rows import gate_rows
-from tests.support.history_stores import run_sql, started
+from tests.support.history_stores import chain, prompt, run_sql, started
 from tests.support.http_client import HttpVisitor, marker, owner_in
 from tests.support.media_files import random_png
 
@@ -139,6 +139,66 @@ async def test_jump_of_the_clock_deletes_nothing(house: House, monkeypatch: pyte
         assert record.expires_at > now() + DAY - HOUR
         house.ahead = timedelta()
     assert await house.store.get(record.id, owner=ANN)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "json", "memory"])
+async def test_jump_of_the_clock_hides_nothing(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chats can be read and answered while the clock is wrong, and a deleted one stays deleted."""
+    store, began, ahead = await open_store(kind, folder=tmp_path), now(), timedelta()
+    monkeypatch.setattr("agent.history.records.datetime", _Ahead(lambda: ahead))
+    async with aclosing(store):
+        entries = chain(prompt("pear"))
+        record = Record(owner=ANN, expires_at=began + HOUR, head_id=entries[0].id)
+        record = await store.save(record, entries)
+        link = Link(digest="digest", conversation_id=record.id, owner=ANN, expires_at=began + HOUR)
+        await store.links.put(link)
+        deleted = await store.save(Record(owner=ANN, expires_at=began + HOUR))
+        assert await store.retention.set_expiry(deleted, await store.retention.time())
+        for ahead in (timedelta(), 365 * DAY, -365 * DAY, timedelta()):  # noqa: B007
+            assert [one.id for one in await store.list(ANN)] == [record.id]
+            assert await store.history(record) == entries
+            assert await store.links.get("digest") == link
+            record = await store.save(record)
+            at = await store.retention.time()
+            assert abs(at - began) < timedelta(minutes=5)
+            assert [one.id for one in await store.retention.expiring(at)] == [deleted.id]
+
+
+class _Ahead:
+    """A `datetime` whose clock is set ahead."""
+
+    def __init__(self, ahead: Callable[[], timedelta]) -> None:
+        self._ahead = ahead
+
+    def now(self, zone: tzinfo) -> datetime:
+        return datetime.now(zone) + self._ahead()
+
+
+async def test_clock_far_ahead_at_a_start_is_believed_a_day_later(house: House) -> None:
+    """No chat expires by a clock that is far ahead of the last use of the history, and by one that stays so."""
+
+    async def start() -> int:
+        return await ExpiredConversations(house.store, house.media, lambda _: False).delete()
+
+    await house.talk(ANN, SHORT)
+    assert await start() == 0
+    for hours in (1, 23):
+        house.ahead = hours * HOUR
+        assert await start() == 0
+    for house.ahead in (365 * DAY, 365 * DAY + 23 * HOUR, 2 * DAY, 2 * DAY + 23 * HOUR):
+        assert await start() == 0
+    house.ahead = 3 * DAY
+    assert await start() == 1
+
+
+async def test_doubted_clock_still_deletes_what_had_expired(house: House) -> None:
+    await house.talk(ANON, SHORT)
+    await house.talk(ANN, SHORT)
+    house.ahead = HOUR * 2
+    await ExpiredConversations(house.store, house.media, lambda _: True).delete()
+    house.ahead = 365 * DAY
+    assert await ExpiredConversations(house.store, house.media, lambda _: False).delete() == 1
+    assert (house.files(ANON), house.files(ANN)) == (0, 2)
 
 
 async def test_busy_conversation_is_kept(house: House) -> None:
@@ -275,7 +335,7 @@ async def test_damaged_conversation_stops_no_expiry(tmp_path: Path) -> None:
 def rows(app: App) -> dict[str, int]:
     """Return the number of conversations of each owner."""
     with closing(sqlite3.connect(f"file:{app.folder}/data/history.sqlite?mode=ro", uri=True)) as base:
-        return dict(base.execute("SELECT owner, count(*) FROM conversations GROUP BY owner"))
+        return dict(base.execute("SELECT owner, count(*) FROM conversations WHERE owner <> 'readiness' GROUP BY owner"))
 
 
 def test_guest_is_deleted_from_a_running_server(start_app: Callable[..., App]) -> None:
@@ -320,13 +380,14 @@ def test_older_conversations_expire(
 
     def owners() -> list[str]:
         with closing(sqlite3.connect(f"file:{tmp_path}/data/history.sqlite?mode=ro", uri=True)) as base:
-            return [row[0] for row in base.execute("SELECT owner FROM conversations ORDER BY owner")]
+            owned = base.execute("SELECT owner FROM conversations WHERE owner <> 'readiness' ORDER BY owner")
+            return [row[0] for row in owned]
 
     becomes(kept, owners)
     app.stop()
     assert owners() == kept
     with closing(sqlite3.connect(tmp_path / "data" / "history.sqlite")) as base:
-        sizes = base.execute("SELECT id, size, length(record) FROM conversations").fetchall()
+        sizes = base.execute("SELECT id, size, length(record) FROM conversations WHERE owner <> 'readiness'").fetchall()
         for id_, size, record in sizes:
             assert [(size - record,)] == base.execute(
                 "SELECT sum(length(entry)) FROM entries WHERE conversation_id = ?", (id_,)

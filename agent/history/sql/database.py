@@ -1,7 +1,8 @@
 """The protocol of a SQL database that the store runs on, and the form of its statements.
 
 Statements are in the SQL that SQLite and PostgreSQL share. Each database translates the few things that differ:
-parameters (`:name`; `:now` is the current Unix time), `IN LIST(:name)` for a sequence of texts, `CONTAINS(column,
+parameters (`:name`; `:now` is the current Unix time, and `:steady` the one by which things
+expire), `IN LIST(:name)` for a sequence of texts, `CONTAINS(column,
 :name)`, `octet_length()`, `greatest()`, `IS NOT DISTINCT FROM` and the locks of rows. `rowid` orders the rows of a
 table by their storage. Ids, owners, titles and digests can be any text, and the database finds them by their names.
 """
@@ -19,7 +20,7 @@ Steps = Generator[tuple[str, Values | Sequence[Values]], Sequence[Row], T]
 their one row has the number of changed rows."""
 Work = Callable[[], Steps[T]]
 
-LIVE = "(expires_at IS NULL OR expires_at > :now)"
+LIVE = "(expires_at IS NULL OR expires_at > :steady)"
 """The condition for a conversation that has not expired."""
 
 

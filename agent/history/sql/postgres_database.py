@@ -57,7 +57,7 @@ _DIALECT = (
         re.compile(r"CONTAINS\((\w+), :(\w+)\)"),
         r"\1 LIKE '%%' || replace(replace(replace(%(\2)s, '\\', '\\\\'), '%%', '\\%%'), '_', '\\_') || '%%'",
     ),
-    (re.compile(r"(?<!:):now\b"), NOW),
+    (re.compile(r"(?<!:):(?:now|steady)\b"), NOW),
     (re.compile(r"(?<!:):([a-z]\w*)"), r"%(\1)s"),
 )
 """PostgreSQL's words for the fragments of dialect; see `agent.history.sql.database`."""

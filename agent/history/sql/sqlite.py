@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from agent.errors import AgentError, ConfigError, HistoryError, reason_of
-from agent.history.records import now
+from agent.history.records import now, steady_of
 from agent.history.sql.database import Row, Value, Values, Work
 from agent.history.sql.schema import LEASE, TABLES, VERSION
 from agent.history.sql.sqlite_wipe import (
@@ -151,6 +151,10 @@ def _connect(path: Path, busy_timeout: float) -> sqlite3.Connection:
     return connection
 
 
+Times = Mapping[str, float]
+"""The values of `:now` and `:steady` in seconds of Unix time."""
+
+
 class SqliteDatabase:
     """The three connections to one file, until `aclose`. `clock` returns the current time."""
 
@@ -187,6 +191,9 @@ class SqliteDatabase:
             database._wipe_soon()
         return database
 
+    def _times(self) -> Times:
+        return {"now": self.clock().timestamp(), "steady": steady_of(self.clock)().timestamp()}
+
     async def rows(self, sql: str, **values: Value) -> Sequence[Row]:
         """Implement `Database.rows`."""
         return await self._rows(self._reader, sql, values)
@@ -197,7 +204,7 @@ class SqliteDatabase:
 
     async def write(self, work: Work[T], *, frees_space: bool = False) -> T:
         """Implement `Database.write`. See `make_reserve` for the flag."""
-        job = partial(_transact, work, self.clock().timestamp(), notes_deletion=False)
+        job = partial(_transact, work, self._times(), notes_deletion=False)
         return await self._writes.run(self._in_turn(job, frees_space=frees_space))
 
     async def erase(self, work: Work[T]) -> T:
@@ -206,9 +213,7 @@ class SqliteDatabase:
         What is hidden is removed step by step before this returns, and other writers have their turn in between.
         Its text is overwritten in the file. Copies of it can be left in the unused parts of pages, until `wipe`.
         """
-        return await self._writes.run(
-            self._erase(partial(_transact, work, self.clock().timestamp(), notes_deletion=True))
-        )
+        return await self._writes.run(self._erase(partial(_transact, work, self._times(), notes_deletion=True)))
 
     async def wipe(self) -> None:
         """Implement `Database.wipe`: look at each page of the file, in steps of 20 ms."""
@@ -241,7 +246,7 @@ class SqliteDatabase:
     async def _rows(self, connection: SqliteConnection, sql: str, values: Values) -> Sequence[Row]:
         self._writes.check_open()
         with naming_errors(self.path, HistoryError):
-            return await connection.run(partial(_execute, self.clock().timestamp(), sql, values))
+            return await connection.run(partial(_execute, self._times(), sql, values))
 
     async def _in_turn(self, work: Job[T], *, frees_space: bool = False) -> T:
         with naming_errors(self.path, HistoryError):
@@ -331,8 +336,8 @@ class SqliteDatabase:
             await asyncio.wait_for(self._is_closing.wait(), STEP_PAUSE_SECONDS)
 
 
-def _transact(work: Work[T], now: float, connection: sqlite3.Connection, *, notes_deletion: bool) -> T:
-    """Run `work` in a transaction at this time. With `notes_deletion`, it has deleted if it returns something true."""
+def _transact(work: Work[T], times: Times, connection: sqlite3.Connection, *, notes_deletion: bool) -> T:
+    """Run `work` in a transaction. With `notes_deletion`, it has deleted something if it returns something true."""
     with transaction(connection):
         steps, rows = work(), None
         while True:
@@ -342,16 +347,18 @@ def _transact(work: Work[T], now: float, connection: sqlite3.Connection, *, note
                 if notes_deletion and end.value:
                     note_deletion(connection)
                 return end.value
-            rows = _execute(now, sql, values, connection)
+            rows = _execute(times, sql, values, connection)
 
 
-def _execute(now: float, sql: str, values: Values | Sequence[Values], connection: sqlite3.Connection) -> Sequence[Row]:
+def _execute(
+    times: Times, sql: str, values: Values | Sequence[Values], connection: sqlite3.Connection
+) -> Sequence[Row]:
     sql = _translated(sql)
     if not isinstance(values, Mapping):
         return [(connection.executemany(sql, values).rowcount,)]
     lists = {name: json.dumps(value) for name, value in values.items() if isinstance(value, list)}
     try:
-        return connection.execute(sql, {"now": now, **values, **lists}).fetchall()
+        return connection.execute(sql, {**times, **values, **lists}).fetchall()
     except UnicodeEncodeError:  # The id or owner is not valid text, so nothing has that name.
         return ()
 

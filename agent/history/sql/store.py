@@ -20,7 +20,7 @@ from agent.history.codec import (
 )
 from agent.history.contract import LinkStore, RetentionStore, RunStore, delete_vectors
 from agent.history.links import NO_LINK, USED_DIGEST, Link, dump_link, live_links, load_link, too_many
-from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, versions_of
+from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, steady_of, versions_of
 from agent.history.run_events import (
     LEASE_SECONDS,
     NO_RUN,
@@ -186,10 +186,10 @@ def _unfinished(row: Row, owner: str) -> UnfinishedRun:
 
 # Links
 
-_LIVE_LINK = f"{LIVE} AND (ends_at IS NULL OR ends_at > :now)"
+_LIVE_LINK = f"{LIVE} AND (ends_at IS NULL OR ends_at > :steady)"
 # The lock keeps the conversation, and lets one link after the other be counted and stored.
 _LOCK_OWNED = f"{_OWNED} FOR NO KEY UPDATE"
-_FORGET_LINKS = "DELETE FROM links WHERE conversation_id = :conversation AND ends_at <= :now"
+_FORGET_LINKS = "DELETE FROM links WHERE conversation_id = :conversation AND ends_at <= :steady"
 _COUNT_LINKS = "SELECT count(*) FROM links WHERE conversation_id = :conversation"
 _PUT_LINK = """
 INSERT INTO links (digest, conversation_id, ends_at, link) VALUES (:digest, :conversation, :ends_at, :link)
@@ -237,7 +237,7 @@ class SqlLinks:
         rows = await self._database.rows(_LINKS_OF, conversation=conversation_id, owner=owner)
         if not rows:
             raise NotFound(NO_CONVERSATION)
-        return live_links(self._load([row for row in rows if row[0] is not None]), self._database.clock())
+        return live_links(self._load([row for row in rows if row[0] is not None]), steady_of(self._database.clock)())
 
     async def remove(self, digest: str, *, owner: str) -> None:
         """Implement `LinkStore.remove`."""
@@ -304,7 +304,7 @@ class SqlRetention:
 
     async def time(self) -> datetime:
         """Implement `RetentionStore.time`."""
-        ((at,),) = await self._database.rows("SELECT :now")
+        ((at,),) = await self._database.rows("SELECT :steady")
         return datetime.fromtimestamp(at, UTC)
 
     async def expiring(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from agent.errors import ConfigError, HistoryError, StoreUnavailable, reason_of
-from agent.history import needing_driver, now
+from agent.history import needing_driver, steady_now
 from agent.history.server_errors import connection_reason, words_of
 from agent.i18n import _
 
@@ -35,7 +35,7 @@ class MemoryLedger:
 
     async def use(self, id: str, expires_at: datetime | None) -> bool:
         """Implement `Ledger.use`."""
-        moment = now()
+        moment = steady_now()
         for gone in [key for key, until in self._used.items() if until is not None and until <= moment]:
             del self._used[gone]
         first = id not in self._used
@@ -113,7 +113,7 @@ class FileLedger:
         return True
 
     def _purge(self) -> None:
-        moment = now().timestamp()
+        moment = steady_now().timestamp()
         for path in self._folder.iterdir():
             try:
                 text = path.read_text()
@@ -147,7 +147,7 @@ class SqliteLedger:
         with closing(sqlite3.connect(self._path, timeout=self._timeout, isolation_level=None)) as connection:
             connection.execute(_TABLE)
             connection.execute("BEGIN IMMEDIATE")
-            connection.execute(_PURGE, (now().timestamp(),))
+            connection.execute(_PURGE, (steady_now().timestamp(),))
             first = connection.execute(_USE, (id, until)).rowcount == 1
             connection.execute("COMMIT")
             return first

@@ -9,7 +9,7 @@ import psycopg
 from psycopg import AsyncConnection
 
 from agent.errors import ConfigError
-from agent.history import now
+from agent.history import steady_now
 from agent.history.sql.postgres_database import PostgresAddress
 from agent.suspension.ledgers import ledger_error
 
@@ -59,5 +59,5 @@ class PostgresLedger:
             (is_missing,) = await (await connection.execute(_IS_MISSING)).fetchone() or (False,)
             if is_missing:
                 await connection.execute(_TABLE)
-            await connection.execute(_PURGE, (now().timestamp(),))
+            await connection.execute(_PURGE, (steady_now().timestamp(),))
             return (await connection.execute(_USE, (id, until))).rowcount == 1

@@ -1,21 +1,22 @@
 """Retention periods of conversations, and the deletion of expired ones with their files."""
 
 import logging
-import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from time import CLOCK_BOOTTIME, clock_gettime, monotonic, time
+from time import monotonic, time
 from typing import Self
 
 from agent.errors import HistoryError, NotFound
-from agent.history import PROGRAM, PROGRAM_VECTORS, HistoryStore, Record, now
+from agent.history import PROGRAM, PROGRAM_VECTORS, HistoryStore, Record, now, steady_now
 from agent.media.references import reference_of, references_in
 from agent.media.store import MediaStore
 from agent.settings import Settings
+from agent.system.steady_time import BELIEVED_SECONDS, SteadyTime
 from agent.system.threads import run_to_completion
 from agent.transfer.export import MAX_CONVERSATIONS
+from agent.web.chat.orphaned_files import PROBE
 from agent.web.middleware.visitor_cookie import GUEST
 
 log = logging.getLogger(__name__)
@@ -32,51 +33,20 @@ UNNAMED_SECONDS = 3600.0
 UNDO_SECONDS = 60.0
 """Seconds in which the deletion of a conversation can be undone. The page offers it for a shorter time."""
 
-JUMP_SECONDS = 300.0
-"""The least difference between a clock and the time that has passed that counts as a jump."""
-BELIEVED_SECONDS = 24 * 3600.0
-"""A clock that jumped is believed after this time."""
 IMPORT_TIME = timedelta(hours=1)
 """The longest time that an import may take to store its conversations."""
 _HIDDEN = timedelta(days=365)
+PAUSE = timedelta(days=1)
+"""The longest time without a running app after which its clock is believed at once."""
+_NOTED_SECONDS = 3600.0
+"""Seconds after which the time is noted again in the history."""
+_LAST_USE, _NEVER = "last-use", datetime(2999, 1, 1, tzinfo=UTC)
+"""The id of the record whose title is when the history was last used, and when it expires."""
 
 IsBusy = Callable[[str], bool]
 """Returns True if this process is writing an answer in a conversation."""
 IsOnly = Callable[[], bool]
 """Returns True if no other process uses the history now."""
-
-
-def _elapsed() -> float:
-    """Return the seconds since the machine was started, with those in which it slept, where it counts them."""
-    return clock_gettime(CLOCK_BOOTTIME) if sys.platform == "linux" else monotonic()
-
-
-class SteadyTime:
-    """The time of a clock that can jump: until a jump has lasted for a day, the time goes on as before.
-
-    Somebody can set a machine's clock a year ahead and back. Conversations must not expire because of that.
-    """
-
-    def __init__(self, elapsed: Callable[[], float] = _elapsed) -> None:
-        self._elapsed = elapsed
-        self._offset: float | None = None
-        self._jumped: tuple[float, float] | None = None
-        """After a jump: the new offset, and when it was first seen."""
-
-    def __call__(self, at: datetime) -> datetime:
-        """Return the time when the clock shows `at`."""
-        elapsed = self._elapsed()
-        offset = at.timestamp() - elapsed
-        if self._offset is None or abs(offset - self._offset) < JUMP_SECONDS:
-            self._offset, self._jumped = offset, None
-        elif self._jumped is None or abs(offset - self._jumped[0]) >= JUMP_SECONDS:
-            self._jumped = offset, elapsed
-        elif elapsed - self._jumped[1] >= BELIEVED_SECONDS:
-            self._offset, self._jumped = offset, None
-        return datetime.fromtimestamp(elapsed + self._offset, UTC)
-
-
-_local_time = SteadyTime()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +78,7 @@ class RetentionPeriods:
         if period is None:
             return None
         if at is None:  # the later one, because a clock can have jumped back
-            at = max(clock := now(), _local_time(clock))
+            at = max(now(), steady_now())
         return at + (max(period, self.run + MARGIN) if running else period)
 
 
@@ -163,6 +133,7 @@ class ExpiredConversations:
     ) -> None:
         self._store, self._media, self._is_busy, self._is_only = store, media, is_busy, is_only
         self._time = SteadyTime()
+        self._noted_at, self._used_until = -_NOTED_SECONDS, _NEVER
         self._is_importing, self._periods = is_importing, periods
         self._failed: dict[str, datetime] = {}
         """By id: when to try again."""
@@ -171,6 +142,9 @@ class ExpiredConversations:
         """Delete up to `limit` expired conversations, except busy ones. Return how many."""
         if at is None:  # the earlier one, because a clock can have jumped ahead
             at = min(clock := await self._store.retention.time(), self._time(clock))
+            if monotonic() - self._noted_at >= _NOTED_SECONDS:
+                await self._note_time(at)
+            at = min(at, self._used_until)
         by, deleted = at, 0
         if self._store.is_shared:  # a deletion that another process can still undo
             by -= timedelta(seconds=UNDO_SECONDS)
@@ -181,6 +155,32 @@ class ExpiredConversations:
                 skipped.add(record.id)
                 deleted += await self._delete(record, by, imports)
         return deleted
+
+    async def _note_time(self, at: datetime) -> None:
+        """Note in the history that it is used at this time, if that is believed.
+
+        A machine can start with a wrong clock. If the clock is far ahead of the last use of the history, it is
+        believed a day after it was first seen. Until then nothing expires by it.
+        """
+        try:
+            record = await self._store.get(_LAST_USE, owner=PROBE)
+        except NotFound:
+            record = await self._store.save(Record(id=_LAST_USE, owner=PROBE, expires_at=_NEVER))
+        known = [datetime.fromisoformat(one) for one in record.title.split()] or [at]
+        used, *seen = known
+        self._used_until = _NEVER
+        if at - used > PAUSE and not (seen and at - seen[0] >= timedelta(seconds=BELIEVED_SECONDS)):
+            self._used_until, first = used, seen[0] if seen and seen[0] <= at else at
+            log.warning(
+                "The clock shows %s, and this history was last used at %s. If the clock is right, conversations expire "
+                "by it from %s on.",
+                *(one.isoformat(" ", "minutes") for one in (at, used, first + timedelta(seconds=BELIEVED_SECONDS))),
+            )
+            known = [used, first]
+        else:
+            known = [at]
+        await self._store.label(record.id, owner=PROBE, title=" ".join(one.isoformat() for one in known))
+        self._noted_at = monotonic()
 
     async def _delete(self, record: Record, at: datetime, imports: dict[tuple[str, datetime], bool | None]) -> bool:
         try:

@@ -3,10 +3,9 @@
 import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
-from time import time
 
 from agent.errors import NotFound
-from agent.history import HistoryStore, Record
+from agent.history import HistoryStore, Record, steady_now
 from agent.media.store import MediaStore, ids_in
 from agent.system.threads import TEXTS
 
@@ -24,7 +23,9 @@ _LOSS, _NEVER = "lost-history", datetime(2999, 1, 1, tzinfo=UTC)
 class OrphanedFiles:
     """The housekeeping of stored files. `clock` returns Unix time in seconds."""
 
-    def __init__(self, store: HistoryStore, media: MediaStore, clock: Callable[[], float] = time) -> None:
+    def __init__(
+        self, store: HistoryStore, media: MediaStore, clock: Callable[[], float] = lambda: steady_now().timestamp()
+    ) -> None:
         self._store, self._media, self._clock = store, media, clock
         self._next_check = 0.0
 

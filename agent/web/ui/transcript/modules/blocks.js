@@ -85,9 +85,9 @@ function asMarkdown(table) {
 
 // A spreadsheet would run a cell that begins like a formula. Some also split cells at semicolons, tabs and line breaks,
 // and drop quotation marks there. A number may begin with a sign, and a sign may be all of a cell.
-const FORMULA = /^[\s\p{C}"]*[=@+\-＝＠＋－]/u, NUMBER = /^[+-][.,\s\p{Sc}]*\d[\d.,\s\p{Sc}]*(e[+-]?\d+)?%?$/iu;
-const inert = (/** @type {string} */ text) => /^\s*[+-]\s*$/.test(text) ? text : text.split(/([;\t\r\n])/)
-  .map((part) => (FORMULA.test(part) && !NUMBER.test(part.trim()) ? `'${part}` : part)).join("");
+const FORMULA = /^[\s\p{C}"]*[=@+\-\u2212]/u, NUMBER = /^[+\-\u2212][.,\s\p{Sc}]*\d[\d.,\s\p{Sc}]*(e[+-]?\d+)?%?$/iu;
+const inert = (/** @type {string} */ text) => /^\s*[+\-\u2212]\s*$/.test(text) ? text : text.split(/([;\t\r\n])/)
+  .map((part) => (FORMULA.test(part.normalize("NFKC")) && !NUMBER.test(part.trim()) ? `'${part}` : part)).join("");
 const field = (/** @type {string} */ text) => (/[",;\t\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
 /** @param {HTMLTableElement} table */
 const asCsv = (table) => cells(table, false).map((row) => `${row.map((cell) => field(inert(cell))).join(",")}\r\n`).join("");
