@@ -100,6 +100,13 @@ QUERIES = {
 }
 
 
+def test_file_that_comes_again_is_listed_once() -> None:
+    again, other = (
+        ModelRequest([UserPromptPart([BinaryContent(data, media_type="image/png")])]) for data in (b"1", b"2")
+    )
+    assert [file.data for file in files_in([again, again, other, again]).values()] == [b"1", b"2"]
+
+
 def test_search_finds_passages_in_all_kinds_of_files(agent: Agent, folder: Path) -> None:
     with Chat(agent) as chat:
         ask(chat, folder)
