@@ -21,8 +21,6 @@ from tests.support.documents import pdf, scanned_pdf, word, workbook
 from tests.support.known_texts import picture_of_text
 from tests.support.scripted_server import Config, Running
 
-pytestmark = pytest.mark.slow
-
 SPEC = ModelSpec(id="vllm:small", name="small", label="Small", provider="vllm", context_tokens=32_768, image=True)
 SERVER = Config(rate=0, models=("small",))
 CONTRACT = pdf(["Parties", "The notice period is three months.", "Signatures"])
@@ -59,6 +57,7 @@ def ask(chat: Chat, folder: Path) -> None:
     assert result.finish_reason == "stop"
 
 
+@pytest.mark.slow
 def test_files_have_name_type_size_owner_and_origin(agent: Agent, folder: Path) -> None:
     with Chat(agent) as chat:
         assert chat.files == {}
@@ -100,6 +99,7 @@ QUERIES = {
 }
 
 
+@pytest.mark.slow
 def test_search_finds_passages_in_all_kinds_of_files(agent: Agent, folder: Path) -> None:
     with Chat(agent) as chat:
         ask(chat, folder)
@@ -123,6 +123,7 @@ async def test_words_are_indexed_again_for_other_documents() -> None:
         assert (len(passages), keywords.ranked(question)) == (len(documents), places)
 
 
+@pytest.mark.slow
 def test_cleared_chat_keeps_no_words(agent: Agent, tmp_path: Path) -> None:
     def passages() -> list[str]:
         gc.collect()
@@ -140,6 +141,7 @@ def test_cleared_chat_keeps_no_words(agent: Agent, tmp_path: Path) -> None:
         assert chat.search("xylograph").hits == ()
 
 
+@pytest.mark.slow
 def test_unreadable_document_is_named(agent: Agent, folder: Path) -> None:
     scan = BinaryContent((folder / "scan.pdf").read_bytes(), media_type="application/pdf", identifier="scan.pdf")
     context = Context(session_id="s", messages=(ModelRequest([UserPromptPart(["What?", scan])]),))
@@ -158,6 +160,7 @@ with Chat(Agent("small", provider="vllm", base_url="http://127.0.0.1:1/v1"), sto
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", pytest.param("json", marks=pytest.mark.full)])
 def test_same_id_gives_the_same_in_another_process(agent: Agent, folder: Path, kind: str) -> None:
     address = f"sqlite:///{folder / 'chats.db'}" if kind == "sqlite" else f"json:{folder / 'chats'}"

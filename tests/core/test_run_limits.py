@@ -300,3 +300,9 @@ def test_note_stands_beside_pictures() -> None:
     assert content[0] is picture
     assert content[1].startswith("[This same call")
     assert json.dumps(content[1])
+
+
+def test_run_of_unknown_cost_stops_after_its_first_answer() -> None:
+    watch = Budget(Limits(dollars=1.0), BudgetUsed())
+    assert watch.start_step(Timings(), None) is None
+    assert watch.start_step(Timings(output_tokens=1), None) == "unpriced"

@@ -280,6 +280,11 @@ async def test_hub_model_uses_the_right_key(monkeypatch: pytest.MonkeyPatch) -> 
     assert await key("ann", None) == (OWNERS, False)
     assert await key("ann", "of-ann") == ("of-ann", True)
     assert await key("bob", None) == (OWNERS, False)
+    lacking = [menu.key_missing("bob", one) for one in menu.choosable("bob")]
+    assert (lacking, {*lacking}) == (sorted(lacking), {False, True}), "what can be used comes first"
+    shown = {one.id: one.image for one in menu.listed("bob", None)}
+    assert shown == {one.id: one.image for one in menu.choosable("bob")}
+    assert {*shown.values()} == {False, True}
     menu.keys.put("ann", "huggingface", "typed")
     assert await key("ann", "of-ann") == ("typed", True)
     monkeypatch.setenv("OPENAI_API_KEY", "of-the-owner-too")
