@@ -28,7 +28,8 @@ class Traffic:
         texts: dict[str, str] = {}
         for response in filter(None, self._responses):
             path = urlsplit(response.url).path
-            texts[path] = texts.get(path, "") + f"{response.headers}\n{response.body().decode(errors='replace')}\n"
+            body = b"" if response.status == 204 else response.body()  # Chromium has no body for these
+            texts[path] = texts.get(path, "") + f"{response.headers}\n{body.decode(errors='replace')}\n"
         texts[EVENT] = "".join(self._events)
         texts["/runs"] = "".join(self._page.request.get(url).text() for url in self._runs)
         return texts

@@ -9,8 +9,11 @@ import gzip
 import re
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import HTTPConnection, Request
@@ -121,9 +124,17 @@ CACHE_FOREVER = {"cache-control": "public, max-age=31536000, immutable", "vary":
 CACHE_BRIEFLY = CACHE_FOREVER | {"cache-control": "public, max-age=3600"}
 """For a file of ours under a name of Gradio's. The page loads it by another name, but Gradio preloads this one, too."""
 
+_brotli: Any = import_module("brotli")  # it has no types
+ENCODINGS: Mapping[str, Callable[[bytes], bytes]] = {
+    "br": partial(_brotli.compress, quality=10),
+    "gzip": partial(gzip.compress, mtime=0),
+}
+"""Compresses by the name of an encoding, the best one first. Brotli, which Gradio needs too, makes a visit an eighth
+smaller. Its next quality takes twice the time for two percent more."""
+
 
 class StaticFilesMiddleware:
-    """Middleware behind the isolation middleware. Owns at most two cached contents per file.
+    """Middleware behind the isolation middleware. Owns at most three cached contents per file.
 
     The files are those of `folder`, and `ours` by name. If both have a file, a request with a query gets that of the
     folder.
@@ -133,7 +144,7 @@ class StaticFilesMiddleware:
         self._app, self._folder, self._ours = app, folder, ours
         single = {name: one for name, one in ours.items() if "/" not in name}
         self._changing = {name for name, one in single.items() if sha256(one).hexdigest()[:16] not in name}
-        self._cache: dict[tuple[str, bool, bool], bytes] = {}
+        self._cache: dict[tuple[str, bool, str], bytes] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer requests for existing files. Pass everything else on."""
@@ -146,16 +157,22 @@ class StaticFilesMiddleware:
             return None
         name, kind = match.groups()
         is_ours = name in self._ours and not scope["query_string"]
-        compressed = "gzip" in Headers(scope=scope).get("accept-encoding", "")
-        if (key := (name, is_ours, compressed)) not in self._cache:
+        encoding = _encoding(Headers(scope=scope).get("accept-encoding", ""))
+        if (key := (name, is_ours, encoding)) not in self._cache:
             try:
-                self._cache[key] = await asyncio.to_thread(self._content, name, is_ours, compressed)
+                self._cache[key] = await asyncio.to_thread(self._content, name, is_ours, encoding)
             except OSError:
                 return None
         caching = CACHE_BRIEFLY if is_ours and name in self._changing else CACHE_FOREVER
-        headers = caching | ({"content-encoding": "gzip"} if compressed else {})
+        headers = caching | ({"content-encoding": encoding} if encoding else {})
         return Response(self._cache[key], headers=headers, media_type=TYPES[kind])
 
-    def _content(self, name: str, is_ours: bool, compressed: bool) -> bytes:
+    def _content(self, name: str, is_ours: bool, encoding: str) -> bytes:
         content = self._ours[name] if is_ours else (self._folder / name).read_bytes()
-        return gzip.compress(content, mtime=0) if compressed else content
+        return ENCODINGS[encoding](content) if encoding else content
+
+
+def _encoding(accepted: str) -> str:
+    """Return the best encoding that a client accepts, or "" for none. A weight of 0 is rare, and is not looked at."""
+    names = {one.partition(";")[0].strip().lower() for one in accepted.split(",")}
+    return next((name for name in ENCODINGS if name in names), "")
