@@ -63,7 +63,7 @@ async def dumped(entries: Sequence[Entry]) -> tuple[list[str], list[str]]:
 def _characters(entry: Entry) -> int:
     """Return about how long a message is. A value that is neither text nor file counts as long."""
     items: list[Any] = [str(entry.note.detail)]
-    for part in entry.message.parts:
+    for part in getattr(entry.message, "parts", ()):  # an invalid message is refused later
         content: Any = part.args if isinstance(part, BaseToolCallPart) else getattr(part, "content", None)
         items += content if isinstance(content, list | tuple) else [content or ""]
     found = 0

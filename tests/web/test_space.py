@@ -709,10 +709,10 @@ def test_gradio_command_starts_a_changed_program_again(tmp_path: Path) -> None:
         process = subprocess.Popen(command, cwd=tmp_path, env=env, stdout=out, stderr=out, start_new_session=True)
     try:
         becomes(1, lambda: log.read_text().count("The page is at"), 120)
-        room = tmp_path / "agent" / "web" / "routes.py"
+        room = tmp_path / "agent" / "web" / "health.py"
         room.write_text(f"{room.read_text()}\n")
         becomes(2, lambda: log.read_text().count("The page is at"), 120)
-        assert "routes.py has changed: starting again." in log.read_text()
+        assert "health.py has changed: starting again." in log.read_text()
         with urlopen(f"http://127.0.0.1:{port}/healthz", timeout=30) as answer:
             assert answer.status == 200
     finally:
