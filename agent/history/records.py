@@ -65,8 +65,13 @@ _steady = SteadyTime()
 
 
 def steady_now() -> datetime:
-    """Return the current time in UTC, by which things expire: a jump of the clock counts after a day."""
-    return _steady(now())
+    """Return the current time in UTC, by which things expire: a jump ahead of the clock counts after a day."""
+    return min(clock := now(), _steady(clock))
+
+
+def latest_now() -> datetime:
+    """Return the current time in UTC from which periods count: a jump back of the clock counts after a day."""
+    return max(clock := now(), _steady(clock))
 
 
 def steady_of(clock: Callable[[], datetime]) -> Callable[[], datetime]:

@@ -266,17 +266,21 @@ def _answer(item: Mapping[str, Any], names: dict[str, str]) -> list[ModelRespons
 
 def _thoughts(given: object) -> Iterator[ThinkingPart]:
     """Yield the reasoning that `to_openai` wrote for its provider. Other libraries' entries name no provider."""
-    for detail in given if _is_list(given) else ():
+    items = given if _is_list(given) else ()
+    for detail in items if all(_read_provider_data(one)[0] for one in items) else ():
         provider, details = _read_provider_data(detail)
-        if provider:
-            id_, signature = detail.get("id"), detail.get("signature")
-            yield ThinkingPart(
-                fix_surrogates(str(detail.get("text", ""))),
-                id=id_ if isinstance(id_, str) else None,
-                signature=signature if isinstance(signature, str) else None,
-                provider_name=provider,
-                provider_details=details,
-            )
+        texts = {
+            name: fix_surrogates(one)
+            for name in ("text", "id", "signature")
+            if isinstance(one := detail.get(name), str)
+        }
+        yield ThinkingPart(
+            texts.get("text", ""),
+            id=texts.get("id"),
+            signature=texts.get("signature"),
+            provider_name=provider,
+            provider_details=details,
+        )
 
 
 def _read_provider_data(item: Any) -> tuple[str | None, dict[str, Any] | None]:
@@ -285,7 +289,11 @@ def _read_provider_data(item: Any) -> tuple[str | None, dict[str, Any] | None]:
     provider, details = given.get("provider"), given.get("provider_details")
     if not isinstance(provider, str) or not provider:
         return None, None
-    return provider, cast(dict[str, Any], details) if isinstance(details, dict) and details else None
+    kept = dict[str, Any]()
+    for name, value in cast(dict[str, Any], details).items() if isinstance(details, dict) else ():
+        if name != "thought_signature" or isinstance(value, str):
+            kept[name] = fix_surrogates(value) if isinstance(value, str) else value
+    return fix_surrogates(provider), kept or None
 
 
 def _result(item: Mapping[str, Any], names: Mapping[str, str]) -> ToolReturnPart:

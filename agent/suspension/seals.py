@@ -22,7 +22,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_ai.messages import ModelMessage
 
 from agent.errors import ConfigError
-from agent.history import now, steady_now
+from agent.history import now
 from agent.keyword_arguments import explains_fields
 from agent.messages.unknown_fields import dropped_fields
 from agent.responses import fix_surrogates
@@ -148,7 +148,7 @@ class Seals:
         suspension = _read(base64_decode(record))
         if suspension.owner != self.owner:
             raise refused("owner")
-        if suspension.expires_at is not None and suspension.expires_at <= steady_now():
+        if suspension.expires_at is not None and suspension.expires_at <= now():
             raise refused("expired")
         return suspension
 

@@ -2,10 +2,10 @@
 
 import logging
 import sys
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from threading import Lock
-from time import CLOCK_BOOTTIME, clock_gettime, monotonic
 
 log = logging.getLogger(__name__)
 
@@ -17,7 +17,7 @@ BELIEVED_SECONDS = 24 * 3600.0
 
 def _elapsed() -> float:
     """Return the seconds since the machine was started, with those in which it slept, where it counts them."""
-    return clock_gettime(CLOCK_BOOTTIME) if sys.platform == "linux" else monotonic()
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()
 
 
 class SteadyTime:

@@ -18,7 +18,7 @@ MAX_ELEMENTS = 100_000
 MAX_ELEMENT_BYTES = 32_000_000
 MAX_CONTAINERS = 300_000
 """The most arrays and objects in an element. Each takes much more memory than its text."""
-MAX_VALUES = 300_000
+MAX_VALUES = 600_000
 """The most commas outside of texts in an element. No other thread can run while its values are made."""
 MAX_ODD_BYTES = 4_000_000
 """The longest element that is read by Python's own parser, which knows numbers such as NaN and takes much longer."""

@@ -66,12 +66,16 @@ class ComposerRoutes:
             self._limit.count(owner, client_address(request.scope))
         given = await self._texts(request, "model", "effort", needs_all=False)
         visitor = visitor_of(request, owner)
-        if "model" in given and (spec := self._conversations.models.find(given["model"].strip())) is not None:
+        model, effort = given.get("model"), given.get("effort")
+        if model is not None and not model.strip():
+            raise InputError("model must be the id or the name of a model.")
+        spec = self._conversations.models.find(model.strip()) if model else None
+        if effort and effort_of(effort) is None:
+            raise InputError("effort must be a reasoning effort, or empty.")
+        if spec is not None:
             translator = negotiate(request.headers.get("accept-language", ""))
             self._conversations.choose_model(visitor, spec, translator)
-        if (effort := given.get("effort")) is not None:
-            if effort and effort_of(effort) is None:
-                raise InputError("effort must be a reasoning effort, or empty.")
+        if effort is not None:
             self._conversations.choose_effort(visitor, effort_of(effort))
 
     async def _texts(self, request: Request, *names: str, needs_all: bool = True) -> dict[str, str]:

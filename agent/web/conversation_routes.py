@@ -27,6 +27,7 @@ from agent.errors import (
 from agent.history import SearchHit, excerpt_parts
 from agent.i18n.translator import negotiate
 from agent.providers import RequestQueue, acting_for
+from agent.responses import fix_surrogates
 from agent.system.threads import run_to_completion
 from agent.web.chat.cited_passages import CitedPassages
 from agent.web.chat.conversation_list import PAGE, ConversationList, Row
@@ -276,7 +277,7 @@ async def json_object(request: Request, most: int = MAX_BODY) -> dict[str, Any]:
 
 
 def _error(status: int, detail: str) -> Response:
-    return JSONResponse({"detail": detail}, status_code=status, headers={"cache-control": "no-store"})
+    return JSONResponse({"detail": fix_surrogates(detail)}, status_code=status, headers={"cache-control": "no-store"})
 
 
 def add_temporary_route(app: FastAPI, chats: TemporaryChats, owner_of: Callable[[Request], str]) -> None:

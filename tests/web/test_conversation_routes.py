@@ -43,6 +43,24 @@ async def test_answers_about_a_visitor_are_kept_by_no_cache(tmp_path: Path) -> N
     gc.unfreeze()  # what the app has frozen
 
 
+async def test_choice_with_a_fault_stores_nothing(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path, local=LocalSettings(cache_dir=tmp_path, downloads=False))
+    app = await create_app(settings, say=lambda _: None)
+    async with app.router.lifespan_context(app):
+        cookie, remembered = (await asked(app, "GET", "/")).cookie, app.state.conversations.remembered
+        for fault, body in (
+            ("effort must be", b'{"model": "openai:gpt-6-luna", "effort": "much"}'),
+            ("model must be", b'{"model": " ", "effort": "low"}'),
+            ("No model named", b'{"model": "nobody:x", "effort": "low"}'),
+        ):
+            answer = await asked(app, "PATCH", "/settings", body=body, waits=True, cookie=cookie)
+            assert (answer.status, fault in answer.text, len(remembered)) == (400, True, 0), answer.text
+        body = b'{"model": "openai:gpt-6-luna", "effort": "low"}'
+        assert (await asked(app, "PATCH", "/settings", body=body, waits=True, cookie=cookie)).status == 204
+        assert len(remembered) == 1
+    gc.unfreeze()  # what the app has frozen
+
+
 def told(app: App, *texts: str) -> tuple[HttpVisitor, list[str]]:
     """Return a visitor with a conversation for each text, and their ids, the newest first."""
     visitor = HttpVisitor(app.url)

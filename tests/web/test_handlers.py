@@ -100,7 +100,7 @@ async def test_own_prompt_stays(handlers: Handlers, models: FakeLocalModels) -> 
     default = (await handlers.refresh_models(None, page_request()))[prompt]
     assert "You are Large" in default
     for typed, shown in (("Be a pirate.", None), (default, default.replace("Large", "Small"))):
-        assert (await handlers.model_chosen(SMALL.id, typed, page_request())).get(prompt) == shown
+        assert (await handlers.model_chosen(SMALL.id, typed, None, page_request())).get(prompt) == shown
 
 
 async def test_handlers_change_only_outputs_of_their_events(models: FakeLocalModels, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ async def test_handlers_change_only_outputs_of_their_events(models: FakeLocalMod
         for name, shown in {
             "page_loaded": await handlers.page_loaded(page_request()),
             "refresh_models": await handlers.refresh_models(None, page_request()),
-            "model_chosen": await handlers.model_chosen("", "", page_request()),
+            "model_chosen": await handlers.model_chosen("", "", None, page_request()),
             "switch": await handlers.switch(page_request()),
             "look": await handlers.look(page_request()),
             "key_typed": await handlers.keys.key_typed("", "", page_request()),
@@ -145,7 +145,7 @@ async def test_refused_message_leaves_no_file(handlers: Handlers, models: FakeLo
 async def test_picked_model_is_not_asked_again(handlers: Handlers, models: FakeLocalModels) -> None:
     models.serve(LARGE, SMALL)
     models.status = Status("ready", "", None)
-    await handlers.model_chosen(SMALL.id, "", page_request())
+    await handlers.model_chosen(SMALL.id, "", None, page_request())
     offer = (await handlers.refresh_models(SMALL.id, page_request()))[handlers.widgets.chat.switch]
     assert not properties_of(offer)["visible"]
 
@@ -154,11 +154,11 @@ async def test_unknown_name_keeps_chosen_model(handlers: Handlers, models: FakeL
     """This also holds during the page's refresh, once a second, while the name is in the box."""
     models.serve(LARGE, SMALL)
     models.status = Status("ready", "", None)
-    await handlers.model_chosen(SMALL.id, "", page_request())
+    await handlers.model_chosen(SMALL.id, "", None, page_request())
     menu = handlers.widgets.composer.model
     assert (await handlers.refresh_models("nobody", page_request()))[menu] == SMALL.id
     with pytest.warns(UserWarning, match="openai:nobody"):  # Gradio warns instead of a toast without a browser
-        shown = await handlers.model_chosen("nobody", "", page_request())
+        shown = await handlers.model_chosen("nobody", "", None, page_request())
     assert shown[menu] == SMALL.id
 
 
@@ -200,7 +200,7 @@ async def test_tools_switch_follows_model(
     handlers: Handlers, models: FakeLocalModels, spec: ModelSpec, interactive: bool, words: str
 ) -> None:
     models.serve(spec)
-    tools = (await handlers.model_chosen(spec.id, "", page_request()))[handlers.widgets.settings.tools]
+    tools = (await handlers.model_chosen(spec.id, "", None, page_request()))[handlers.widgets.settings.tools]
     assert properties_of(tools)["interactive"] is interactive
     assert words in properties_of(tools)["info"]
 

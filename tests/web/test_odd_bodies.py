@@ -145,7 +145,8 @@ async def opened(app: FastAPI) -> tuple[bytes, dict[str, str]]:
     await until(lambda: chats.models.find(""))
     begun = await asked(app, "POST", "/conversations", body=b'{"text":"!text pear"}', cookie=cookie)
     await until(lambda: not chats.live_runs.count)
-    [hit] = json.loads((await asked(app, "GET", "/conversations", query="q=pear", cookie=cookie)).text)["hits"]
+    found = await asked(app, "GET", "/conversations", query="q=pear", waits=True, cookie=cookie)
+    [hit] = json.loads(found.text)["hits"]
     return cookie, {"id_": json.loads(begun.text)["conversation"], "entry": hit["entry"], "conversation": hit["id"]}
 
 

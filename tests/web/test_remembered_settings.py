@@ -119,19 +119,22 @@ async def test_new_model_is_named_in_extended_prompt(tmp_path: Path) -> None:
     models.serve(LARGE, SMALL)
     handlers = Handlers(Conversations(SETTINGS, MemoryStore(), MediaStore(tmp_path), models, tools=()), widgets())
     large, small = (default_prompt(SETTINGS, spec) + " Be brief." for spec in (LARGE, SMALL))
-    await handlers.model_chosen(LARGE.id, "", page_request())
+    await handlers.model_chosen(LARGE.id, "", None, page_request())
     await handlers.settings.set_prompt(large, page_request())
     prompt = handlers.widgets.settings.system
-    assert (await handlers.model_chosen(SMALL.id, large, page_request()))[prompt] == small
+    assert (await handlers.model_chosen(SMALL.id, large, None, page_request()))[prompt] == small
     conversations, owner = handlers._conversations, handlers._sessions.get(page_request()).owner
     assert conversations.choices(owner).system_message == small
     sent = conversations.for_model(owner, Choices(model=LARGE.id, system_message=small), ENGLISH)
     assert sent.system_message == large, "sent before the page shows the new prompt"
     typed = "openai:gpt-typed-by-hand"
-    shown = (await handlers.model_chosen(typed, large, page_request()))[prompt]
+    shown = (await handlers.model_chosen(typed, large, None, page_request()))[prompt]
     assert "You are Large" not in shown
     await handlers.settings.set_prompt(shown, page_request())
-    assert (await handlers.model_chosen(LARGE.id, shown, page_request()))[prompt] == large
+    assert (await handlers.model_chosen(LARGE.id, shown, None, page_request()))[prompt] == large
+    await handlers.model_chosen(typed, large, None, page_request())
+    conversations.choose_model(handlers._sessions.get(page_request()).visitor, LARGE, ENGLISH)  # before its event
+    assert (await handlers.model_chosen(LARGE.id, shown, {"id": typed}, page_request()))[prompt] == large
 
 
 async def test_model_without_tools_leaves_the_choice_alone(tmp_path: Path) -> None:
@@ -141,7 +144,7 @@ async def test_model_without_tools_leaves_the_choice_alone(tmp_path: Path) -> No
     await handlers.settings.set_tools(True, page_request())
     await handlers.settings.set_temperature(0.3, page_request())
     for spec, on in ((SMALL, False), (LARGE, True)):
-        shown, ui = await handlers.model_chosen(spec.id, "", page_request()), handlers.widgets.settings
+        shown, ui = await handlers.model_chosen(spec.id, "", None, page_request()), handlers.widgets.settings
         assert (properties_of(shown[ui.tools])["value"], properties_of(shown[ui.temperature])["value"]) == (on, 0.3), (
             spec.id
         )

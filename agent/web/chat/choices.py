@@ -183,6 +183,9 @@ class RememberedSettings:
         while self._choices and (len(self._choices) > MAX_OWNERS or self._bytes > self._max_bytes):
             self._drop(next(iter(self._choices)))
 
+    def __len__(self) -> int:
+        return len(self._choices)
+
     def forget(self, owner: str) -> None:
         """Forget what this owner has set."""
         self._drop(owner)

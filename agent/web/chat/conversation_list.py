@@ -23,7 +23,7 @@ from agent.history import (
     HistoryStore,
     Record,
     SearchHit,
-    now,
+    steady_now,
 )
 from agent.i18n import _
 from agent.media.store import MediaStore
@@ -230,7 +230,7 @@ class ConversationList:
 
     async def _hide(self, record: Record) -> None:
         """Expire the conversation, unless it was saved meanwhile."""
-        at = now() if is_temporary(record.id) else await self._store.retention.time()
+        at = steady_now() if is_temporary(record.id) else await self._store.retention.time()
         self._take(record.id)  # a deletion that another process has undone
         timer = asyncio.get_running_loop().call_later(UNDO_SECONDS, self._begin_to_erase, record.id, context=Context())
         # First, so that no housekeeping erases it in between.

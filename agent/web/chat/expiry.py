@@ -9,7 +9,7 @@ from time import monotonic, time
 from typing import Self
 
 from agent.errors import HistoryError, NotFound
-from agent.history import PROGRAM, PROGRAM_VECTORS, HistoryStore, Record, now, steady_now
+from agent.history import PROGRAM, PROGRAM_VECTORS, HistoryStore, Record, latest_now
 from agent.media.references import reference_of, references_in
 from agent.media.store import MediaStore
 from agent.settings import Settings
@@ -78,7 +78,7 @@ class RetentionPeriods:
         if period is None:
             return None
         if at is None:  # the later one, because a clock can have jumped back
-            at = max(now(), steady_now())
+            at = latest_now()
         return at + (max(period, self.run + MARGIN) if running else period)
 
 
@@ -163,10 +163,10 @@ class ExpiredConversations:
         believed a day after it was first seen. Until then nothing expires by it.
         """
         try:
-            record = await self._store.get(_LAST_USE, owner=PROBE)
+            title = (await self._store.get(_LAST_USE, owner=PROBE)).title
         except NotFound:
-            record = await self._store.save(Record(id=_LAST_USE, owner=PROBE, expires_at=_NEVER))
-        known = [datetime.fromisoformat(one) for one in record.title.split()] or [at]
+            title = ""
+        known = [datetime.fromisoformat(one) for one in title.split()] or [at]
         used, *seen = known
         self._used_until = _NEVER
         if at - used > PAUSE and not (seen and at - seen[0] >= timedelta(seconds=BELIEVED_SECONDS)):
@@ -179,8 +179,15 @@ class ExpiredConversations:
             known = [used, first]
         else:
             known = [at]
-        await self._store.label(record.id, owner=PROBE, title=" ".join(one.isoformat() for one in known))
         self._noted_at = monotonic()
+        noted = " ".join(one.isoformat() for one in known)
+        try:
+            if title:
+                await self._store.label(_LAST_USE, owner=PROBE, title=noted)
+            else:
+                await self._store.save(Record(id=_LAST_USE, owner=PROBE, title=noted, expires_at=_NEVER))
+        except HistoryError as error:  # a full disk, which the deletion frees, or another process was first
+            log.info("when the history was last used could not be noted: %s", error)
 
     async def _delete(self, record: Record, at: datetime, imports: dict[tuple[str, datetime], bool | None]) -> bool:
         try:

@@ -213,10 +213,10 @@ class ModelMenu:
             return without_refused(served.spec, served.endpoint.base_url) if served else None
         return self._without_refused(self.catalog.find(model))
 
-    def get(self, model: str | None) -> ModelSpec | None:
-        """Return the model with this id or name, or None."""
+    def get(self, model: object) -> ModelSpec | None:
+        """Return the model with this id or name, or None, also for a value of a page that is no text."""
         try:
-            return self.find(model) if model else None
+            return self.find(model) if isinstance(model, str) and model else None
         except AgentError:
             return None
 

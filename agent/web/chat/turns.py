@@ -512,8 +512,9 @@ def _typed_blocks(text: str) -> list[str]:
 
 
 def _beginning(text: str, room: int) -> list[str]:
-    """Return the beginning of a long text as it is written, as a block."""
-    return ["".join(as_written(text[: max(room, LEAST_SHOWN)] + " …"))]
+    """Return the beginning of a long text as it is written, as a block. A short text is there as a whole."""
+    shown = text[: max(room, LEAST_SHOWN)]
+    return ["".join(as_written(shown if len(shown) == len(text) else f"{shown} …"))]
 
 
 def _asked_blocks(entry: Entry, translator: Translator) -> Iterator[str]:

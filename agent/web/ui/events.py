@@ -134,13 +134,14 @@ class Events:
         picked = view.pick(None, None, composer.model, js=asks("picked model"), trigger_mode="multiple", **QUIET)
         chosen = picked.then(
             handlers.model_chosen,
-            [composer.model, settings.system],
+            [composer.model, settings.system, composer.chosen],
             [*self._menu, *self._for_model],
             trigger_mode="always_last",
             **QUIET,
         )
         told: dict[str, Any] = {"trigger_mode": "multiple", **QUIET}
         chosen.then(None, composer.chosen, None, js=asks("model settled"), **told)
+        chosen.failure(None, None, None, js=asks("model not chosen"), **told)
         composer.chosen.change(None, composer.chosen, None, js=asks("chosen"), **told)
         chosen.then(
             handlers.attaching.attached,

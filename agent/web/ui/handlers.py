@@ -4,12 +4,15 @@ import asyncio
 import html
 from collections.abc import Callable
 from dataclasses import replace
+from typing import cast
 
 import gradio as gr
 
 from agent.errors import AgentError
 from agent.i18n import _
+from agent.models.families import LONGEST_NAME
 from agent.providers import preload
+from agent.web.chat.choices import text_of
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.system_prompt import adapt_prompt, own_prompt
 from agent.web.ui.attachment_handlers import AttachmentHandlers
@@ -88,21 +91,24 @@ class Handlers:
             del shown[self.widgets.settings.system]
         return timer | shown
 
-    async def model_chosen(self, model: str | None, prompt: str | None, request: gr.Request) -> Updates:
+    async def model_chosen(self, model: object, prompt: str | None, before: object, request: gr.Request) -> Updates:
         """Select a model that was picked from the list or typed. Its abilities decide which switches are available.
 
         A visitor's own `prompt` stays in its box, because nothing else remembers a guest's prompt. If it begins with
-        the default prompt, it names the new model.
+        the default prompt of the model `before`, of which the page has the facts, it names the new model.
         """
-        session = self._sessions.get(request)
-        chosen = self._conversations.choices(session.owner)
+        session, model = self._sessions.get(request), text_of(model, LONGEST_NAME + 1)
+        former = text_of(cast(dict[str, object], before).get("id")) if isinstance(before, dict) else ""
         try:
-            spec = self._conversations.models.find((model or "").strip())
+            spec = self._conversations.models.find(model.strip())
         except AgentError as error:
             message = session.translator(error.text)
             gr.Warning(html.escape(message), title=session.translator(_("No such model")))
             spec = self._conversations.model_for(session.owner, None)
-        settings, specs = self._conversations.settings, self._conversations.models.specs_with(chosen.model)
+        settings, specs = (
+            self._conversations.settings,
+            self._conversations.models.specs_with(former or self._conversations.choices(session.owner).model),
+        )
         if spec is not None:
             self._conversations.choose_model(session.visitor, spec, session.translator)
             asyncio.get_running_loop().run_in_executor(None, preload, spec.dialect)  # while the question is typed

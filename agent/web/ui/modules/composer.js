@@ -228,7 +228,7 @@ function makeQueue() {
   const leave = () => {
     const mine = queued;
     [queued, isSending] = [undefined, false];
-    unsent.add(mine.chat);
+    if (mine) unsent.add(mine.chat);
     draw();
     return mine;
   };

@@ -124,7 +124,7 @@ const isOld = ({ live, turns: given, conversation: id }) => {
 // Says why there is no view of the server, until there is one.
 let problem = "";
 const say = (text) => {
-  if (text !== problem) hint(text, () => problem === text, Infinity);
+  if (text !== problem || $("#hint")?.textContent !== text) hint(text, () => problem === text, Infinity);
   problem = text;
 };
 // Shows a view of the server. Without turns, the view adds a turn to what is shown.
@@ -313,7 +313,8 @@ const send = async ({ text, files }, { id, again }) => {
     const chat = wanted, body = { text, files: files.map(({ path }) => path), settings: settings(), remember: true, id, again };
     const progress = (line) => sayProgress({ ...line, can_stop: line.can_stop && wanted === chat });
     const { conversation, run } = await deliver(chat ?? "", body, { signal, progress });
-    if (wanted !== chat) { // another one was opened meanwhile, and has the composer
+    const isHere = wanted === chat || wanted === conversation || (chat === undefined && wanted === "");
+    if (!isHere) { // another one was opened meanwhile, and has the composer
       dropSent(chat ?? "", { text, files });
       composer.left();
       refresh();
@@ -341,7 +342,7 @@ answer("send", async (value) => {
 document.addEventListener("queue-sends", async ({ detail: message }) => {
   const isStored = await send(message, composer.idOf(message));
   if (isStored) composer.stored({ isQueued: true });
-  if (isStored || message.chat === shown.conversation) return queue.sent(isStored);
+  if (isStored || message.chat === (wanted ?? "")) return queue.sent(isStored);
   queue.left(); // another chat was opened meanwhile, and has the composer
   keepDraft(message.chat, message);
 });

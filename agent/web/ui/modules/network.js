@@ -44,8 +44,24 @@ export const ask = (path, how = {}) => {
   const go = () => request(`/conversations${path}`, how);
   return how.method && how.method !== "GET" ? inTurn(false, go) : go();
 };
-/** Remember a chosen model or effort. The request goes on if the page is left. */
-export const choose = (choice) => inTurn(false, () => request("/settings", { method: "PATCH", body: choice, keepalive: true }));
+/** Remember a chosen model or effort. What is chosen meanwhile follows, so that the last choice counts. */
+export const choose = async (choice) => {
+  Object.assign(unsaid, choice);
+  if (isChoosing) return;
+  isChoosing = true;
+  try {
+    while (Object.keys(unsaid).length) await inTurn(false, sayChoice);
+  } finally {
+    isChoosing = false;
+  }
+};
+let unsaid = /** @type {Record<string, string>} */ ({}), isChoosing = false;
+const sayChoice = () => {
+  const body = unsaid;
+  unsaid = {};
+  return request("/settings", { method: "PATCH", body, keepalive: true }); // it goes on if the page is left
+};
+addEventListener("pagehide", () => Object.keys(unsaid).length && sayChoice().catch(() => undefined));
 /** Send a message. `progress` is called with what is said until it is stored. The errors are those of `request`. */
 export const post = async (path, body, { signal, progress }) => {
   const answer = await inTurn(false, () => send(`/conversations${path}`, { method: "POST", body, signal, accept: "application/x-ndjson" }));

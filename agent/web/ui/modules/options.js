@@ -55,7 +55,9 @@ const show = () => {
 };
 // Shows the efforts of the chosen model, and the one that it is asked for.
 const offer = () => {
-  effort.replaceChildren(...(facts.efforts ?? []).map(([value, label]) => make("option", { value }, label)));
+  const given = JSON.stringify(facts.efforts ?? []);
+  if (effort.dataset.given !== given) effort.replaceChildren(...(facts.efforts ?? []).map(([value, label]) => make("option", { value }, label)));
+  effort.dataset.given = given;
   effort.value = shown.effort;
 };
 const entitle = (text) => {
@@ -152,6 +154,10 @@ answer("model settled", (value) => {
   named = value?.id;
   shown.effort = value?.effort ?? "";
   tell(value);
+});
+answer("model not chosen", () => {
+  named = shown.model = facts.id;
+  settled();
 });
 answer("switched", () => void frame().then(show));
 answer("prompted", () => void frame().then(compare));
