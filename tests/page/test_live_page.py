@@ -390,6 +390,23 @@ def test_refused_view_says_why(app: App, visit: Visit, status: int) -> None:
     expect(visitor.hint).to_be_empty()
 
 
+def test_message_sent_before_the_first_view_is_shown(app: App, visit: Visit) -> None:
+    """The view of a visitor without a chat can come between the message and the chat that it begins."""
+    visitor, held = visit(app.url, fresh=True), list[Route]()
+    current, chats = "**/conversations/current*", re.compile("/conversations$")
+    visitor.page.route(current, lambda route: route.fulfill(status=503, json={"detail": "Away."}))
+    visitor.page.route(chats, lambda route: held.append(route) if route.request.method == "POST" else route.continue_())
+    visitor.page.reload()
+    visitor.say("!text pear")
+    becomes(1, lambda: (visitor.page.wait_for_timeout(50), len(held))[1])
+    with visitor.page.expect_response(current, timeout=30_000) as viewed:
+        visitor.page.unroute(current)
+    if viewed.value.status == 503:
+        visitor.page.wait_for_event("response", lambda answer: "/conversations/current" in answer.url)
+    held[0].continue_()
+    expect(visitor.bubbles.first).to_contain_text("pear")
+
+
 def test_guest_whose_token_does_not_come_is_told(app: App, visit: Visit) -> None:
     visitor = visit(app.url, fresh=True)
     visitor.page.route("**/conversations/current*", lambda route: route.fulfill(status=401, json={"detail": "No."}))

@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Any, cast
 
 import pytest
-from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart
+from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ThinkingPart, UserPromptPart
 from starlette.requests import Request
 
 from agent.history import Entry, now
@@ -354,6 +354,17 @@ def test_stored_text_that_is_too_long_for_markdown_is_cut_as_written(wrote: str)
     assert len(blocks) == (2 if wrote == "model" else 1)
     assert all(block.startswith("<pre>*a* &lt;b&gt;") and block.endswith(" …</pre>") for block in blocks)
     assert sum(map(len, blocks)) < 4 * LONGEST_MARKDOWN
+
+
+def test_parts_of_a_message_share_the_room_for_markdown() -> None:
+    text = "*a* <b>\n\n" * 40_000
+    message = ModelRequest([UserPromptPart([text, text, "*c*"])])
+    [turn] = to_turns(chain(message))
+    first, second, third = "<p>*a*", "<pre>*a*", "<p>*c*"
+    blocks = [block for bubble in render_turn(turn)["bubbles"] for block in bubble["blocks"]]
+    assert blocks[0].startswith(first)
+    assert [block[: len(second)] for block in blocks if block.endswith(" …</pre>")] == [second]
+    assert [block for block in blocks if block.startswith(third)]
 
 
 async def test_turns_that_are_shown_at_once_are_bounded_in_bytes() -> None:

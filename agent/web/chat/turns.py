@@ -506,9 +506,12 @@ def file_block(url: str, translator: Translator, name: str = "") -> str:
     return f"{before}{escape(url.removeprefix('/') + query)}{after}"
 
 
-def _typed_blocks(text: str) -> list[str]:
-    """Return the blocks of a text that a person typed, which an import can have made long."""
-    return to_blocks(text, is_typed=True) if len(text) <= LONGEST_MARKDOWN else _beginning(text, LONGEST_MARKDOWN)
+def _typed_blocks(text: str, room: int = LONGEST_MARKDOWN) -> list[str]:
+    """Return the blocks of a text that a person typed, which an import can have made long.
+
+    `room` is how many characters of Markdown are read at most; a short text is always read.
+    """
+    return to_blocks(text, is_typed=True) if len(text) <= max(room, LEAST_SHOWN) else _beginning(text, room)
 
 
 def _beginning(text: str, room: int) -> list[str]:
@@ -519,7 +522,7 @@ def _beginning(text: str, room: int) -> list[str]:
 
 def _asked_blocks(entry: Entry, translator: Translator) -> Iterator[str]:
     """Yield the text of a message as it was typed, and its files."""
-    items = content_parts(entry)
+    items, room = content_parts(entry), LONGEST_MARKDOWN
     for part, after in zip(items, [*items[1:], None], strict=True):
         if isinstance(part, str):
             file = text_file_of(part)
@@ -527,7 +530,9 @@ def _asked_blocks(entry: Entry, translator: Translator) -> Iterator[str]:
                 name, text = map(escape, file)
                 yield f'<pre class="file" role="group" aria-label="{name}"><code>{text}</code></pre>'
             else:
-                yield from _typed_blocks(shown_text(part, translator))
+                text = shown_text(part, translator)
+                yield from _typed_blocks(text, room)
+                room = max(0, room - len(text))
         elif isinstance(part, ImageUrl | AudioUrl | DocumentUrl):
             yield file_block(part.url, translator, attached_name(part, after))
         elif read := extracted_text_of(part):
