@@ -239,7 +239,7 @@ async def test_continued_chat_does_not_expire_meanwhile(
     server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     later = timedelta()
-    monkeypatch.setattr("agent.web.chat.expiry.now", lambda: now() + later)
+    monkeypatch.setattr("agent.history.records.now", lambda: now() + later)
     store = MemoryStore(lambda: now() + later)
     page = page_of(server, tmp_path, store, keep_days=1)
     conversation, message = await cut(page, "!pace 10 !length 10")
