@@ -266,9 +266,10 @@ def _answer(item: Mapping[str, Any], names: dict[str, str]) -> list[ModelRespons
 
 def _thoughts(given: object) -> Iterator[ThinkingPart]:
     """Yield the reasoning that `to_openai` wrote for its provider. Other libraries' entries name no provider."""
-    items = given if _is_list(given) else ()
-    for detail in items if all(_read_provider_data(one)[0] for one in items) else ():
-        provider, details = _read_provider_data(detail)
+    found = [(detail, *_read_provider_data(detail)) for detail in (given if _is_list(given) else ())]
+    if not all(provider for _detail, provider, _data in found):
+        return
+    for detail, provider, details in found:
         texts = {
             name: fix_surrogates(one)
             for name in ("text", "id", "signature")

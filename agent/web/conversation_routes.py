@@ -80,7 +80,7 @@ def answering(handler: Handler, owner_of: Callable[[Request], str]) -> Callable[
         if not owner:
             return _error(401, "Send the cookie that the page has set.")
         try:
-            # What only reads ends when nobody waits for it.
+            # A request that only reads ends when its client goes away.
             value = await (
                 result_unless_gone(request, handler(request, owner))
                 if request.method == "GET"

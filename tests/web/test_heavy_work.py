@@ -345,7 +345,7 @@ async def test_looks_of_one_visitor_take_turns_and_leave_a_place(monkeypatch: py
 
 
 @pytest.mark.parametrize("wrote", ["model", "person"])
-def test_stored_text_that_is_too_long_for_markdown_is_cut_as_written(wrote: str) -> None:
+def test_text_too_long_for_markdown_is_cut_as_written(wrote: str) -> None:
     text = "*a* <b>\n\n" * 100_000
     asked, said = ("Hi", text) if wrote == "model" else (text, "Hi")
     entries = chain(prompt(asked), ModelResponse([TextPart(said), ThinkingPart(said)]))

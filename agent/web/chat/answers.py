@@ -84,7 +84,7 @@ class RunningAnswer(Protocol):
 
     @property
     def ending(self) -> Ending | None:
-        """How the answer ended, or None before that."""
+        """The ending of the answer, or None before it has ended."""
         ...
 
     @property

@@ -161,7 +161,7 @@ def _answer_tokens(spec: ModelSpec, most: int | None) -> int:
 
 
 class AnswerRuns:
-    """What all runs of answers share. `is_in_use` tells whether a conversation must not be erased."""
+    """The parts that all runs of answers share. `is_in_use` tells whether a conversation must not be erased."""
 
     def __init__(
         self,

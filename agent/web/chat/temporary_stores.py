@@ -42,7 +42,7 @@ MAX_BYTES = 200_000_000
 ENTRY_BYTES = 2_000
 """Bytes that a message needs besides its text, or an event of its answer."""
 COPIES = 3
-"""How often the text of a message is in memory: as JSON, for the search, and in the events of its answer."""
+"""The number of copies of a message in memory: as JSON, for the search, and in the events of its answer."""
 
 
 def is_temporary(conversation: str | None) -> bool:

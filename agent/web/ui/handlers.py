@@ -105,10 +105,8 @@ class Handlers:
             message = session.translator(error.text)
             gr.Warning(html.escape(message), title=session.translator(_("No such model")))
             spec = self._conversations.model_for(session.owner, None)
-        settings, specs = (
-            self._conversations.settings,
-            self._conversations.models.specs_with(former or self._conversations.choices(session.owner).model),
-        )
+        settings, former = self._conversations.settings, former or self._conversations.choices(session.owner).model
+        specs = self._conversations.models.specs_with(former)
         if spec is not None:
             self._conversations.choose_model(session.visitor, spec, session.translator)
             asyncio.get_running_loop().run_in_executor(None, preload, spec.dialect)  # while the question is typed
