@@ -462,9 +462,15 @@ class Visitor:
         expect(self.chat.locator("footer .caption, [data-kind=error]")).not_to_have_count(0)
         return [element.text_content() for element in self.chat.locator(".bubble").all()]
 
-    def event_begins(self) -> Any:
-        """Return a context that ends when the server begins to answer an event of the page."""
-        return self.page.expect_response("**/queue/join*")
+    def event_begins(self, name: str = "") -> Any:
+        """Return a context that ends when the server begins to answer an event of the page, or of this component."""
+        if not name:
+            return self.page.expect_response("**/queue/join*")
+        find = "name => gradio_config.components.find(one => one.props.elem_id === name).id"
+        component = self.page.evaluate(find, name)
+        return self.page.expect_response(
+            lambda answer: "/queue/join" in answer.url and answer.request.post_data_json["trigger_id"] == component
+        )
 
     def idle(self) -> None:
         """Wait until no answer is being written."""

@@ -260,12 +260,12 @@ def test_settings_survive_reload_and_model_switch(own: App, visit: Visit, server
         numbers[0].fill(typed)
         numbers[0].press("Tab")
         expect(numbers[0]).to_have_value(shown)
-    numbers[1].fill("512")
-    numbers[1].press("Tab")
-    boxes[1].check()
-    boxes[2].check()
-    with visitor.event_begins():
-        boxes[0].uncheck()
+    with visitor.event_begins("max-tokens"):
+        numbers[1].fill("512")
+        numbers[1].press("Tab")
+    for name in ("tools", "extract-text"):
+        with visitor.event_begins(name):
+            page.locator(f"#{name} input").check()
     becomes((tuned, "0.35", "512", False, True, True), reloaded)
     visitor.open_settings()
     visitor.shot("settings-after-reload")
