@@ -88,6 +88,7 @@ check: .venv/.dev $(PEERS)
 	.venv/bin/mypy
 	.venv/bin/python -m tests.peers.check_types
 	.venv/bin/python -m agent.i18n.catalogues --check
+	.venv/bin/lint-imports --no-logo --cache-dir .cache/imports
 	.venv/bin/python -m pytest -q tests/project/test_architecture.py
 
 test-vllm: .venv/.dev .venv-vllm/.ready

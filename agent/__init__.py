@@ -21,8 +21,8 @@ from agent.errors import (
     UnknownModel,
 )
 from agent.events import Event, RunCancelled, RunEnded, StateSnapshot, UserInputRequested
+from agent.files.parts import Audio, Image
 from agent.limits import Limits
-from agent.messages.parts import Audio, Image
 from agent.messages.prompt import Prompt
 from agent.models.catalog import ModelSpec
 from agent.providers import Connection, Effort, Endpoint, connect

@@ -19,11 +19,11 @@ from agent.arguments import (
     read_tools,
 )
 from agent.context import Context
-from agent.documents.long_documents import LongDocument
-from agent.documents.vectors import Vectors
 from agent.errors import InputError
 from agent.events import Observers
 from agent.fetch import GUARD, Guard
+from agent.files.long_documents import LongDocument
+from agent.files.vectors import Vectors
 from agent.keyword_arguments import ExplainsAttributes, explains_arguments, shown
 from agent.limits import Limits
 from agent.local.connect_by_name import connect_by_name
@@ -33,9 +33,9 @@ from agent.messages.prompt import Prompt, check_question, fetch_urls, to_message
 from agent.models.catalog import AUTO, Capabilities
 from agent.output import AnswerType, T, read_output
 from agent.providers import Connection, ModelChoice, OwnsServers
+from agent.providers.stand_ins import StandIns
 from agent.result import DEFAULTS, Journal, Options, RunOptions, RunPlan, RunResult, shared_options
 from agent.run import Run
-from agent.runtime.stand_ins import StandIns
 from agent.runtime.tool_sessions import tools_by_name
 from agent.suspension import SCHEMA, Reply, Resumption, Suspension, match_answers
 from agent.suspension.seals import Seals

@@ -12,16 +12,16 @@ from typing import Any, Literal, cast
 
 from pydantic_ai.messages import BinaryContent, FilePart, ModelMessage, ModelResponse, ToolReturnPart, UserPromptPart
 
-from agent.documents.for_model import is_read_type
-from agent.documents.kinds import Document
-from agent.documents.passages import sections_of_text
-from agent.documents.ranking import KeywordIndex, Passage, fused, indexed
-from agent.documents.reading import read_document
-from agent.documents.vectors import CANDIDATES, Vectors, ranked_both_ways
 from agent.errors import AgentError, InputError
+from agent.files.for_model import is_read_type
+from agent.files.kinds import Document
+from agent.files.mime import SUFFIXES
+from agent.files.parts import is_file_name, text_file_of
+from agent.files.passages import sections_of_text
+from agent.files.ranking import KeywordIndex, Passage, fused, indexed
+from agent.files.reading import read_document
+from agent.files.vectors import CANDIDATES, Vectors, ranked_both_ways
 from agent.history import PROGRAM
-from agent.media.mime import SUFFIXES
-from agent.messages.parts import is_file_name, text_file_of
 from agent.system.threads import RANKING
 
 

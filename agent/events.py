@@ -15,9 +15,9 @@ from pydantic_ai.settings import ModelSettings
 
 from agent.context import Context
 from agent.errors import ProviderError
+from agent.providers.retry import Wait
 from agent.response_types import Content, Response, ResponseType
 from agent.result import RunPlan, RunResult
-from agent.runtime.retry import Wait
 from agent.suspension import Pending
 
 log = logging.getLogger(__name__)

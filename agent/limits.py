@@ -27,7 +27,7 @@ class Limits:
 
     `steps` limits the model requests and `seconds` the whole time. `tool_seconds` limits each tool that has no timeout
     of its own. `tokens` limits the tokens sent and received, `dollars` the cost; both are checked before each step.
-    `retries` is how often one request is repeated after transient failures (see `agent.runtime.retry`); 0: never.
+    `retries` is how often one request is repeated after transient failures (see `agent.providers.retry`); 0: never.
     After `repeats` equal steps, or `idle` steps that bring nothing new, the model gets a note. After twice as many the
     run ends. An `interactive` run that reaches a limit is suspended with the question whether to continue. None: a run
     is interactive if the model has the tool `ask_user`. Raises `InputError` for a value that is not possible.

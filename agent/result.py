@@ -22,9 +22,9 @@ from typing_extensions import TypeVar
 
 from agent.citations import dropped_citations, in_joined_text
 from agent.context import Context
-from agent.documents.long_documents import LongDocument
-from agent.documents.vectors import Vectors
 from agent.errors import AgentError, InputError
+from agent.files.long_documents import LongDocument
+from agent.files.vectors import Vectors
 from agent.history import Note
 from agent.i18n import _, joined
 from agent.keyword_arguments import ExplainsAttributes, explains_fields, meant_by, shown
@@ -33,8 +33,8 @@ from agent.messages.openai import to_openai
 from agent.models.catalog import Dialect, ModelSpec
 from agent.output import OutputType
 from agent.providers import Connection, Effort, ModelChoice, Reasoning, effort_note, is_reasoning
+from agent.providers.stand_ins import StandIns
 from agent.responses import PART_SEPARATOR, is_blank
-from agent.runtime.stand_ins import StandIns
 from agent.suspension import Pending
 from agent.suspension.seals import Seals
 from agent.tools import Function, Tool, Toolset

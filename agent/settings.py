@@ -255,7 +255,7 @@ class Settings(_ServerSection, _HistorySection, _AgentSection):
     they are sent, None for a folder in `data_dir`.
 
     `store` is the URL of the history store, see `agent.history.open_store`, and `media` that of the place of attached
-    files, see `agent.media.places`; "" is a folder in `data_dir`. Both can hold a password.
+    files, see `agent.files.places`; "" is a folder in `data_dir`. Both can hold a password.
 
     `embeddings` names what makes vectors for the search in long documents: "provider:model", or the URL of a server,
     see `agent.providers.connect_embedder`. "" is none. It can hold a password.

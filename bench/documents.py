@@ -35,12 +35,12 @@ import psutil
 from pydantic_ai.messages import BinaryContent, ModelRequest, UserPromptPart
 
 from agent import Agent, Chat, Context, Endpoint, ModelSpec, RunResult, connect
-from agent.documents.for_model import document_room
-from agent.documents.kinds import PDF, Document
-from agent.documents.passages import best_excerpts, excerpts
-from agent.documents.ranking import Passage, fused, indexed
-from agent.documents.reading import read_in_sandbox
-from agent.documents.vectors import VectorIndex, digest_of, pack
+from agent.files.for_model import document_room
+from agent.files.kinds import PDF, Document
+from agent.files.passages import best_excerpts, excerpts
+from agent.files.ranking import Passage, fused, indexed
+from agent.files.reading import read_in_sandbox
+from agent.files.vectors import VectorIndex, digest_of, pack
 from agent.local.launch import launch_llama
 from agent.local.weights import SMOLLM2, find
 from agent.settings import load_settings

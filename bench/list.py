@@ -21,8 +21,8 @@ from time import perf_counter
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
 
+from agent.files.store import MediaStore
 from agent.history import Entry, HistoryStore, Record, open_store
-from agent.media.store import MediaStore
 from agent.web.chat.answers import LiveRuns, RunningAnswers
 from agent.web.chat.conversation_list import PAGE, ConversationList
 from agent.web.chat.questions import Replies

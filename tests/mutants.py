@@ -207,7 +207,7 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
     "agent/web/heavy_work.py": [
         ("limit of requests a minute", "if len(times) >= most:", "if len(times) > most:", "web/test_heavy_work.py"),
     ],
-    "agent/runtime/retry.py": [
+    "agent/providers/retry.py": [
         ("retries without end of a quota", '"quota", ', "", "core/test_retry.py core/test_failures.py"),
         ("one retry more", "if tried > retries", "if tried > retries + 1", "core/test_retry.py"),
     ],

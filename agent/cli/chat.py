@@ -19,8 +19,8 @@ from agent.agent import Agent
 from agent.cli.history_file import ConversationFile, ConversationState
 from agent.display import display
 from agent.errors import AgentError, InputError
+from agent.files.parts import Audio, Image
 from agent.limits import Limits
-from agent.messages.parts import Audio, Image
 from agent.providers import Connection
 from agent.responses import BubbleMarker, pieces_of
 from agent.result import Options, RunResult

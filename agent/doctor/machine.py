@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from agent.doctor.check import Check, fault, ok, warning
-from agent.media.sandbox_limits import landlock, seccomp
+from agent.files.sandbox_limits import landlock, seccomp
 from agent.system.project import FILES, IS_INSTALLED
 
 OLDEST = (3, 11)

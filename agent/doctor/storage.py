@@ -10,10 +10,10 @@ from tempfile import TemporaryDirectory
 
 from agent.doctor.check import Check, fault, ok, warning
 from agent.errors import AgentError, ConfigError, HistoryError, StoreUnavailable
+from agent.files.places import LocalFolder, Place, open_place
 from agent.history import Record, new_id
 from agent.history.json_files import damaged_records
 from agent.history.open_store import FILE, StoreOnServer, json_path, open_store, sqlite_path
-from agent.media.places import LocalFolder, Place, open_place
 from agent.models.catalog import load_catalog as catalog
 from agent.settings import Settings
 

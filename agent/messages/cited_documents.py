@@ -28,7 +28,7 @@ from pydantic_ai.messages import (
 )
 
 from agent.citations import RAW
-from agent.messages.parts import extracted_text_of, is_file_name
+from agent.files.parts import extracted_text_of, is_file_name
 
 _BRACKETS = re.compile(r"[(\[（【]([^()\[\]（）【】\n]{1,120})[)\]）】](?![(\[])")
 _PAGES = re.compile(

@@ -32,8 +32,8 @@ from pydantic_ai.messages import (
 )
 
 from agent.errors import InputError
+from agent.files.parts import AUDIO_FORMATS, Audio, Image, from_base64, from_data_url
 from agent.messages.continuation import join_continued
-from agent.messages.parts import AUDIO_FORMATS, Audio, Image, from_base64, from_data_url
 from agent.responses import fix_surrogates
 
 _Outcome = Literal["failed", "denied", "interrupted"]

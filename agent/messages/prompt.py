@@ -24,8 +24,8 @@ from pydantic_ai.messages import (
 
 from agent.errors import InputError
 from agent.fetch import GUARD, Guard
+from agent.files.parts import Image, is_pillow, part_from_path
 from agent.messages.openai import from_openai, part_from_openai
-from agent.messages.parts import Image, is_pillow, part_from_path
 from agent.messages.repair import repair
 from agent.responses import fix_surrogates
 from agent.system.threads import FILES

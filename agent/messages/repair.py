@@ -23,7 +23,7 @@ from pydantic_ai.messages import (
 )
 
 from agent.messages.continuation import join_responses
-from agent.messages.plain_text import plain_text
+from agent.plain_text import plain_text
 
 UNANSWERED = "(No answer was given.)"
 """Replaces an answer that ended before any text, because chat templates require alternating roles."""

@@ -10,7 +10,7 @@ from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import RunContext
 
-from agent.messages.plain_text import are_many, off_loop
+from agent.plain_text import are_many, off_loop
 from agent.system.threads import PREPARING
 
 T = TypeVar("T")

@@ -58,7 +58,7 @@ SENTENCES = (
     N_("temperature"),
     N_("volume"),
     N_("speed"),
-    # agent.documents.tools
+    # agent.tools.documents
     N_("The query is empty: give some words that the passages have"),
     N_("There is no file {name}: the files are {known}"),
     N_("{name} has no pages {first} to {last}: the files are {known}"),

@@ -11,32 +11,32 @@ from dataclasses import asdict, replace
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
 
 from agent.context import Context
-from agent.documents.long_documents import LongDocument, long_documents, prompt_with_passages
-from agent.documents.tools import with_document_tools
 from agent.errors import AgentError, InputError
 from agent.events import Observers, StateSnapshot, ToolCallEnded, ToolCallStarted
+from agent.files.long_documents import LongDocument, long_documents, prompt_with_passages
 from agent.history import Note, Timings
 from agent.i18n import _, joined
 from agent.limits import Limit
 from agent.messages.adapt import adapt, check_prompt
-from agent.messages.plain_text import off_loop
 from agent.messages.repair import in_order_of_calls, repair
 from agent.models.catalog import ModelSpec
 from agent.output import Misfit, repair_prompt
+from agent.plain_text import off_loop
+from agent.providers.retry import Wait
+from agent.providers.stand_ins import StandIns
 from agent.responses import Piece, call_content, result_content
 from agent.result import Journal, RunPlan, RunResult, charts_of_messages, files_of_messages, text_of_message
 from agent.runtime.budget import Budget, BudgetUsed
 from agent.runtime.model_request import ModelRequests
 from agent.runtime.outcome import NOT_SEALED, Outcome
-from agent.runtime.retry import Wait
 from agent.runtime.run_stream import RunStream
-from agent.runtime.stand_ins import StandIns
 from agent.runtime.tool_sessions import ToolSessions
 from agent.runtime.usage_meter import UsageMeter
 from agent.suspension import STOP, Pending, Resumption, Suspension, ask_to_continue, digests, needs_person, pending_call
 from agent.suspension.seals import pack
 from agent.system.threads import run_to_completion
 from agent.tools import Tool, cancelled_result, execute_all
+from agent.tools.documents import with_document_tools
 
 
 class MessageLog:

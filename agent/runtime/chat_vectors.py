@@ -5,8 +5,8 @@ import logging
 from collections.abc import Sequence
 from hashlib import sha256
 
-from agent.documents.vectors import VectorIndex, digest_of, pack
 from agent.errors import HistoryError, InputError, ProviderError
+from agent.files.vectors import VectorIndex, digest_of, pack
 from agent.providers import Embedder
 from agent.runtime.chat_history import ChatHistory
 from agent.system.threads import RANKING

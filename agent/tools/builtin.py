@@ -7,7 +7,7 @@ from threading import BoundedSemaphore
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from agent.media.sandbox import SandboxJob, SandboxProgram
+from agent.files.sandbox import SandboxJob, SandboxProgram
 from agent.tools import arithmetic
 
 MAX_NAME = 100

@@ -10,7 +10,7 @@ from pydantic_ai.messages import BinaryContent
 from pydantic_core import to_json
 
 from agent.errors import ToolError
-from agent.messages.parts import Image, is_pillow
+from agent.files.parts import Image, is_pillow
 from agent.responses import fix_surrogates
 
 MAX_RESULT = 50_000

@@ -21,12 +21,12 @@ from pydantic_ai.messages import (
 )
 
 from agent.citations import moved
+from agent.files.parts import extracted_text_of, text_file_of
+from agent.files.references import files_named_in
+from agent.files.store import ROUTE, display_name, is_id, type_of_id
 from agent.history import Entry, HistoryStore, Note, Record
 from agent.i18n import N_, LocalizedText, _
 from agent.i18n.translator import Translator
-from agent.media.references import files_named_in
-from agent.media.store import ROUTE, display_name, is_id, type_of_id
-from agent.messages.parts import extracted_text_of, text_file_of
 from agent.messages.repair import count_bytes
 from agent.rendering.html import without_mark_signs
 from agent.rendering.sources import Mark, Source, Sources

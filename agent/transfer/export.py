@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Literal, get_args
 from urllib.parse import quote
 
 from agent.errors import NotFound
+from agent.files.parts import fence
+from agent.files.store import MediaStore, type_of_id
 from agent.history import HistoryStore, Record
 from agent.i18n import _, ngettext
 from agent.i18n.translator import Translator
-from agent.media.store import MediaStore, type_of_id
-from agent.messages.parts import fence
 from agent.rendering.html import html_mark
 from agent.rendering.sources import DOCUMENT, SOURCES, Mark, Source
 from agent.rendering.steps import thought_name

@@ -15,8 +15,8 @@ from pydantic_ai.messages import (
     VideoUrl,
 )
 
+from agent.files.store import ROUTE, is_id, new_file_id, type_of_id
 from agent.history import Entry
-from agent.media.store import ROUTE, is_id, new_file_id, type_of_id
 from agent.transfer import FOREIGN_LINK, MISSING_FILE, UNKNOWN_PART, FileSource, FindFile, LeftOut
 
 

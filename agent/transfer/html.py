@@ -14,9 +14,9 @@ from itertools import groupby
 from pathlib import Path
 from urllib.parse import quote
 
+from agent.files.store import type_of_id
 from agent.i18n import _
 from agent.i18n.translator import Translator
-from agent.media.store import type_of_id
 from agent.rendering.html import around_file, as_written, fold, source_item
 from agent.rendering.markdown import to_blocks
 from agent.rendering.sources import SOURCES

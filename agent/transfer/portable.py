@@ -16,10 +16,10 @@ from typing import Any, cast
 
 from agent.citations import checked
 from agent.errors import NotFound
+from agent.files.references import files_named_in
+from agent.files.store import MediaStore
 from agent.history import NO_CONVERSATION, Entry, HistoryStore, Record, new_id, now
 from agent.history.codec import dump_entries, dump_record, load_entries, load_records
-from agent.media.references import files_named_in
-from agent.media.store import MediaStore
 from agent.transfer import FindFile, ImportedConversation
 from agent.transfer.document import DOCUMENT_THREADS, ENTRY_BYTES, PAGE
 from agent.transfer.file_links import FileLinks

@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any
 
 from agent.errors import HistoryError, InputError
+from agent.files.mime import detect_mime
 from agent.history import Entry
 from agent.i18n import _
-from agent.media.mime import detect_mime
 from agent.transfer import (
     DAMAGED,
     FileSource,

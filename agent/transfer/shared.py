@@ -31,11 +31,11 @@ from pydantic_ai.messages import (
     WebCitationSource,
 )
 
+from agent.files.parts import extracted_text_of, is_file_name, quoted_file_name
+from agent.files.store import ROUTE, is_id
 from agent.history import Entry, Note, Timings
 from agent.i18n import _
 from agent.i18n.translator import Translator
-from agent.media.store import ROUTE, is_id
-from agent.messages.parts import extracted_text_of, is_file_name, quoted_file_name
 from agent.rendering.sources import DOCUMENT
 
 NOT_INCLUDED = _("An attachment that is not part of this link.")

@@ -17,12 +17,12 @@ from starlette.middleware import Middleware
 
 from agent.errors import AgentError
 from agent.fetch import Guard
+from agent.files.places import open_place
+from agent.files.store import MediaStore
 from agent.history import Entry, HistoryStore, now, open_store
 from agent.history.open_store import other_histories, path_of
 from agent.i18n.translator import LANGUAGES, negotiate
 from agent.local.manager import LocalModels
-from agent.media.places import open_place
-from agent.media.store import MediaStore
 from agent.models.catalog import Dialect, use_table_in
 from agent.providers import Models, preloaded
 from agent.providers.discovery import discover

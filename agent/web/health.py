@@ -11,8 +11,8 @@ from time import monotonic
 from typing import Any
 
 from agent.errors import AgentError, NotFound
+from agent.files.store import MediaStore
 from agent.history import HistoryStore, Record, new_id, now
-from agent.media.store import MediaStore
 from agent.models.catalog import Catalog
 from agent.providers import Endpoint, Models, default_endpoint
 from agent.web.chat.orphaned_files import PROBE

@@ -19,10 +19,10 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, Stri
 from starlette.requests import ClientDisconnect
 
 from agent.errors import AgentError, Busy, InputError, Limited, NotFound
+from agent.files.store import MediaStore
 from agent.history import Link
 from agent.i18n import LocalizedText, _
 from agent.i18n.translator import Translator, negotiate
-from agent.media.store import MediaStore
 from agent.rendering.html import html_mark
 from agent.settings import Settings
 from agent.transfer.document import DOCUMENT_THREADS, beginning, blocks_of, named_as_stored, title_of

@@ -7,7 +7,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import FileResponse, StreamingResponse
 
 from agent.errors import NotFound
-from agent.media.store import ROUTE, MediaStore, StoredFile, display_name
+from agent.files.store import ROUTE, MediaStore, StoredFile, display_name
 from agent.web.middleware.isolation import visitor_id_of
 
 INLINE_TYPES = ("image/", "audio/")

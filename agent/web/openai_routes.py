@@ -26,9 +26,9 @@ from agent.events import Observers
 from agent.limits import explain_limit
 from agent.local.zero_gpu import visitor_token
 from agent.messages.adapt import check_prompt, content_items
-from agent.messages.plain_text import off_loop
 from agent.messages.prompt import to_messages
 from agent.models.catalog import ModelSpec
+from agent.plain_text import off_loop
 from agent.responses import Piece, pieces_of
 from agent.result import Options, RunPlan, checked_options, max_temperature
 from agent.runtime.model_request import ModelRequests

@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.types import Scope
 
 from agent.errors import InputError
+from agent.files.transcribe import ReportProgress
 from agent.i18n import LocalizedText, _
-from agent.media.transcribe import ReportProgress
 from agent.providers import Status
 from agent.web.chat.answers import LiveRun
 from agent.web.chat.choices import Choices

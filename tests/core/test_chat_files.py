@@ -13,8 +13,8 @@ from pydantic_ai.messages import BinaryContent, FilePart, ModelRequest, ModelRes
 
 from agent import Agent, Chat, Context, Endpoint, InputError, ModelSpec, connect, tool
 from agent.chat_files import ChatIndex, files_in
-from agent.documents.kinds import PDF, Document
-from agent.documents.ranking import Passage
+from agent.files.kinds import PDF, Document
+from agent.files.ranking import Passage
 from agent.history import PROGRAM
 from tests.conftest import ROOT
 from tests.support.documents import pdf, scanned_pdf, word, workbook

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from agent import Agent, Chat, ConfigError, Endpoint, InputError, ModelSpec, connect
-from agent.documents.kinds import Document
-from agent.documents.ranking import fused, indexed
-from agent.documents.vectors import digest_of
+from agent.files.kinds import Document
+from agent.files.ranking import fused, indexed
+from agent.files.vectors import digest_of
 from agent.history import PROGRAM, PROGRAM_VECTORS
 from agent.runtime import chat_vectors
 from agent.runtime.shared_stores import SHARED_STORES, StoreAddress

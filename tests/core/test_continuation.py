@@ -13,9 +13,9 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 
 from agent import Agent, Context, Endpoint, Run, connect
 from agent.errors import InputError
+from agent.files.store import MediaStore
 from agent.history import Entry, Record
 from agent.history.memory import MemoryStore
-from agent.media.store import MediaStore
 from agent.messages.continuation import unfinished_text
 from agent.messages.openai import to_openai
 from agent.messages.repair import prepare_messages

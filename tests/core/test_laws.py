@@ -29,11 +29,11 @@ from pydantic_ai.messages import (
 )
 
 from agent import Agent, Approve, Endpoint, Limits, Options, Refuse, Run, tool
+from agent.files.store import MediaStore
 from agent.history import Record
 from agent.history.memory import MemoryStore
 from agent.history.sql.sqlite import SqliteStore
 from agent.local.manager import ServedModel
-from agent.media.store import MediaStore
 from agent.messages.openai import to_openai
 from agent.messages.repair import keep_newest, prepare_messages, repair
 from agent.providers import http as http

@@ -33,22 +33,22 @@ from pydantic_ai.messages import (
 )
 
 from agent.display import _CONTROL
-from agent.documents.encodings import codec_of, decode_text
-from agent.documents.excel import _unescaped
-from agent.documents.locate import find_passage
-from agent.documents.mail import _decoded_words, enriched_text, html_text, read_eml, rtf_text
-from agent.documents.number_formats import number_text
 from agent.errors import AgentError
 from agent.fetch import Guard
+from agent.files.convert import _without_tags
+from agent.files.encodings import codec_of, decode_text
+from agent.files.excel import _unescaped
+from agent.files.images import _clean_gif, _clean_jpeg, _clean_png, _clean_webp
+from agent.files.locate import find_passage
+from agent.files.mail import _decoded_words, enriched_text, html_text, read_eml, rtf_text
+from agent.files.mime import detect_mime
+from agent.files.number_formats import number_text
+from agent.files.parts import extracted_text, fence, from_base64, from_data_url
+from agent.files.store import display_name
 from agent.history import Entry, Note
 from agent.i18n.translator import LANGUAGES, Translator, negotiate
-from agent.media.convert import _without_tags
-from agent.media.images import _clean_gif, _clean_jpeg, _clean_png, _clean_webp
-from agent.media.mime import detect_mime
-from agent.media.store import display_name
 from agent.messages.cited_documents import _Document, _documents_as_text, _with_pages
 from agent.messages.openai import from_openai
-from agent.messages.parts import extracted_text, fence, from_base64, from_data_url
 from agent.models.catalog import load_catalog
 from agent.providers.errors import explain
 from agent.providers.event_reading import EventReader
@@ -437,7 +437,7 @@ def _kinds() -> Iterator[str]:
 
 
 def constants(*names: str) -> Callable[[], list[Any]]:
-    """Return a function that reads these names of modules ("agent.media.store:_ID")."""
+    """Return a function that reads these names of modules ("agent.files.store:_ID")."""
 
     def read() -> list[Any]:
         return [getattr(import_module(module), name) for module, _, name in (each.partition(":") for each in names)]
@@ -446,7 +446,7 @@ def constants(*names: str) -> Callable[[], list[Any]]:
 
 
 COMPUTED: dict[tuple[str, str], Callable[[], list[Any]]] = {
-    ("agent.media.store", "*"): constants("agent.media.store:_ID", "agent.media.store:_OLD_ID"),
+    ("agent.files.store", "*"): constants("agent.files.store:_ID", "agent.files.store:_OLD_ID"),
     ("agent.providers.tool_emulation", "*"): lambda: [ToolChoiceDecoder()._opening],
     ("agent.errors", "*"): constants("agent.errors:_PATH"),
     ("agent.errors", "pattern"): lambda: [
@@ -658,7 +658,7 @@ def test_patterns_are_found() -> None:
     assert {
         "agent.providers.redact",
         "agent.telemetry",
-        "agent.media.store",
+        "agent.files.store",
         "agent.i18n.translator",
     } <= modules
     assert len(ALL) > 60

@@ -13,10 +13,10 @@ from pydantic_ai.messages import ModelMessage
 from agent import Agent, Chat, Endpoint, InputError, Run, RunResult, Tool, connect
 from agent.errors import AgentError, Conflict
 from agent.events import Event, ResponseEmitted, RunEnded, RunStarted
+from agent.files.store import MediaStore
 from agent.history import Note, Record
 from agent.history.memory import MemoryStore
 from agent.i18n.translator import Translator
-from agent.media.store import MediaStore
 from agent.runtime.agent_loop import AgentLoop, MessageLog, ResultBuilder, ToolCalls
 from agent.runtime.model_request import ModelRequests
 from agent.runtime.outcome import LONGEST_REASON, Outcome

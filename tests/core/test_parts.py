@@ -17,7 +17,7 @@ from pydantic_ai.messages import AudioUrl, BinaryContent, ImageUrl, ModelRequest
 
 from agent import Agent, Audio, Chat, Endpoint, Image, InputError, connect
 from agent.fetch import Guard
-from agent.messages.parts import AUDIO_FORMATS, extracted_text_of
+from agent.files.parts import AUDIO_FORMATS, extracted_text_of
 from agent.messages.prompt import fetch_urls
 from tests.support.models import QWEN3
 from tests.support.scripted_server import Config, running

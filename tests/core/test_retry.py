@@ -19,7 +19,7 @@ from agent import Agent, Endpoint, Limits, ProviderError, Run, connect, tool
 from agent.history import Note
 from agent.history.memory import MemoryStore
 from agent.messages.openai import to_openai
-from agent.runtime.retry import LONGEST_REQUESTED_SECONDS, final_error, next_wait
+from agent.providers.retry import LONGEST_REQUESTED_SECONDS, final_error, next_wait
 from tests.support.cancellation import by_loop, by_thread
 from tests.support.dialect_server import Playing, Reply, playing
 from tests.support.fakes import Act, Call, FakeConnection, Step, Words

@@ -32,9 +32,9 @@ from pydantic_ai.messages import (
 
 from agent import Agent, Context, Endpoint, InputError, Limits, Run, RunResult, connect, tool
 from agent.errors import ConfigError, SuspensionError
+from agent.files.store import MediaStore
 from agent.history import Entry, Record
 from agent.history.memory import MemoryStore
-from agent.media.store import MediaStore
 from agent.messages.openai import to_openai
 from agent.messages.repair import prepare_messages, repair, unanswered_calls
 from agent.response_types import ToolResultContent

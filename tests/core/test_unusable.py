@@ -9,8 +9,8 @@ import pytest
 from PIL import Image as Pillow
 
 from agent import Agent, Audio, BinaryContent, Chat, Endpoint, Image, InputError, connect
-from agent.documents.kinds import DOCX, PDF
-from agent.messages.parts import extracted_text
+from agent.files.kinds import DOCX, PDF
+from agent.files.parts import extracted_text
 from agent.models.catalog import load_catalog
 from tests.support import media_files
 from tests.support.models import QWEN3

@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from PIL import Image
 from pydantic_ai.messages import BinaryContent, ModelRequest, UserPromptPart
 
-from agent.documents.kinds import PDF, TEXT
-from agent.documents.locate import MAX_LETTERS, SearchableText, find_passage, searchable
-from agent.documents.passages import Excerpt, sections_of_text
-from agent.documents.pdf import MARK, SIDE
-from agent.documents.reading import marked_page, read_document
 from agent.errors import InputError, NotFound
+from agent.files.kinds import PDF, TEXT
+from agent.files.locate import MAX_LETTERS, SearchableText, find_passage, searchable
+from agent.files.parts import document_text
+from agent.files.passages import Excerpt, sections_of_text
+from agent.files.pdf import MARK, SIDE
+from agent.files.reading import marked_page, read_document
+from agent.files.references import with_references
+from agent.files.store import MediaStore
 from agent.history import Entry, Record
 from agent.history.memory import MemoryStore
-from agent.media.references import with_references
-from agent.media.store import MediaStore
-from agent.messages.parts import document_text
 from agent.web.chat.cited_passages import CitedPassages
 from tests.support.documents import pdf
 

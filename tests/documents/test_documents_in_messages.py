@@ -11,11 +11,11 @@ import pytest
 from pydantic_ai.messages import BinaryContent, ModelMessage, ModelRequest, UserPromptPart
 
 from agent import Agent, Endpoint, InputError, ModelSpec, connect
-from agent.documents.kinds import DOCX, PDF
+from agent.files.kinds import DOCX, PDF
+from agent.files.parts import extracted_text_of
+from agent.files.store import MediaStore
 from agent.history.memory import MemoryStore
-from agent.media.store import MediaStore
 from agent.messages.adapt import adapt
-from agent.messages.parts import extracted_text_of
 from agent.models.catalog import load_catalog
 from agent.providers import ServedModel
 from agent.settings import LocalSettings, Settings

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from agent import InputError
-from agent.documents.encodings import codec_of, decode_text
-from agent.messages.parts import part_from_path, text_file_of
+from agent.files.encodings import codec_of, decode_text
+from agent.files.parts import part_from_path, text_file_of
 from agent.models.catalog import ModelSpec
 from agent.web.chat.attachments import plan_attachments
 

@@ -12,9 +12,9 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 
-from agent.documents.kinds import DOCX, EML, HTML, PDF, PPTX, XLSX
-from agent.documents.worker import READERS
 from agent.errors import InputError
+from agent.files.document_worker import READERS
+from agent.files.kinds import DOCX, EML, HTML, PDF, PPTX, XLSX
 from tests.support.documents import edited, slides, word, workbook
 from tests.support.gate_rows import gate_rows
 from tests.tiers import in_full_tier

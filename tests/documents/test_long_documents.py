@@ -12,19 +12,19 @@ from PIL import Image as Pillow
 from pydantic_ai.messages import BinaryContent, ModelRequest, ToolCallPart, UserPromptPart
 
 from agent import Agent, Chat, Endpoint, ModelSpec, ask_user, connect, tool
-from agent.documents.for_model import document_room, fit_documents
-from agent.documents.kinds import PDF, Document
-from agent.documents.long_documents import LongDocument, long_documents
-from agent.documents.passages import sections_of_text
-from agent.documents.tools import document_tools
 from agent.errors import ProviderError
+from agent.files.for_model import document_room, fit_documents
+from agent.files.kinds import PDF, Document
+from agent.files.long_documents import LongDocument, long_documents
+from agent.files.parts import quoted_file
+from agent.files.passages import sections_of_text
+from agent.files.store import MediaStore
 from agent.history.memory import MemoryStore
-from agent.media.store import MediaStore
-from agent.messages.parts import quoted_file
 from agent.providers import ServedModel
 from agent.result import RunResult
 from agent.settings import LocalSettings, Settings
 from agent.tools import execute
+from agent.tools.documents import document_tools
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.visitor import Visitor

@@ -7,8 +7,8 @@ from email.mime.text import MIMEText
 
 import pytest
 
-from agent.documents.mail import html_text, read_eml, read_html, read_notebook, read_rtf
 from agent.errors import InputError
+from agent.files.mail import html_text, read_eml, read_html, read_notebook, read_rtf
 from tests.support.documents import mail
 
 HEAD = b"From: ann@example.org\nSubject: Lunch\nMIME-Version: 1.0\n"

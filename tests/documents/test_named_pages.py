@@ -6,10 +6,10 @@ import pytest
 from pydantic_ai.messages import BinaryContent, ModelMessage, ModelRequest, ModelResponse, TextPart, ToolReturnPart
 from pydantic_ai.messages import UserPromptPart as Prompt
 
-from agent.documents.kinds import DOCX, PDF, Document
-from agent.documents.passages import excerpt
+from agent.files.kinds import DOCX, PDF, Document
+from agent.files.parts import document_text
+from agent.files.passages import excerpt
 from agent.messages.cited_documents import with_document_names
-from agent.messages.parts import document_text
 
 
 def attached(name: str, *pages: str, kind: str = PDF) -> list[object]:

@@ -17,12 +17,12 @@ from pptx.chart.data import BubbleChartData, CategoryChartData, XyChartData
 from pptx.enum.chart import XL_CHART_TYPE
 from pptx.util import Inches
 
-from agent.documents.excel import read_xlsx
-from agent.documents.kinds import DOCX, PPTX, XLSX, document_type
-from agent.documents.number_formats import counted, number_text
-from agent.documents.powerpoint import read_pptx
-from agent.documents.word import read_docx
 from agent.errors import InputError
+from agent.files.excel import read_xlsx
+from agent.files.kinds import DOCX, PPTX, XLSX, document_type
+from agent.files.number_formats import counted, number_text
+from agent.files.powerpoint import read_pptx
+from agent.files.word import read_docx
 from tests.support.documents import archive_text, edited, repacked, slides, strict, word, workbook
 from tests.support.known_texts import picture_of_text
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.documents.kinds import PDF, Document
-from agent.documents.passages import Excerpt, best_excerpts, excerpt, excerpts, sections_of_text
-from agent.documents.ranking import pieces
+from agent.files.kinds import PDF, Document
+from agent.files.passages import Excerpt, best_excerpts, excerpt, excerpts, sections_of_text
+from agent.files.ranking import pieces
 from tests.tiers import examples
 
 FILLER = "The committee met and the minutes of the last meeting were approved without any changes.\n" * 20

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from reportlab.lib.pdfencrypt import StandardEncryption
 from reportlab.pdfgen.canvas import Canvas
 
-from agent.documents import reading, worker
-from agent.documents.kinds import DOCX, EML, HTML, PDF, PPTX, RTF, SUFFIXES, XLSX, Document, document_type
-from agent.documents.reading import READING, read_document, read_in_sandbox
 from agent.errors import InputError
-from agent.media.sandbox import SandboxJob, parse_sentence
+from agent.files import document_worker, reading
+from agent.files.kinds import DOCX, EML, HTML, PDF, PPTX, RTF, SUFFIXES, XLSX, Document, document_type
+from agent.files.reading import READING, read_document, read_in_sandbox
+from agent.files.sandbox import SandboxJob, parse_sentence
 from agent.models.catalog import ModelSpec
 from agent.settings import ROOT
 from agent.web.chat.attachments import message_parts, plan_attachments
@@ -195,7 +195,7 @@ def test_pdf_takes_bounded_memory() -> None:
     code = """
 import resource
 from contextlib import suppress
-from agent.documents.reading import read_in_sandbox
+from agent.files.reading import read_in_sandbox
 from agent.errors import InputError
 from bench.attack.documents import BOMBS
 for name in ("forms in forms", "a form in itself", "texts without end"):
@@ -411,10 +411,10 @@ def test_reader_that_fails_says_nothing_of_the_document(monkeypatch: pytest.Monk
         raise KeyError("r")
 
     written = BytesIO()
-    monkeypatch.setitem(worker.READERS, DOCX, fail)
+    monkeypatch.setitem(document_worker.READERS, DOCX, fail)
     monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(LETTER)))
     monkeypatch.setattr(sys, "stdout", TextIOWrapper(written))
-    assert worker.main([DOCX]) == worker.REFUSED
+    assert document_worker.main([DOCX]) == document_worker.REFUSED
     assert (
         parse_sentence(written.getvalue())
         == "can't be read here as DOCX. Save it again with another program, or as PDF"

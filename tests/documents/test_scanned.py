@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from agent import ModelSpec
-from agent.documents.kinds import PDF
-from agent.documents.reading import render_page
 from agent.errors import InputError
-from agent.media.mime import detect_mime
-from agent.media.transcribe import Transcriber
-from agent.messages.parts import extracted_text_of
+from agent.files.kinds import PDF
+from agent.files.mime import detect_mime
+from agent.files.parts import extracted_text_of
+from agent.files.reading import render_page
+from agent.files.transcribe import Transcriber
 from agent.providers import Status
 from agent.settings import load_settings as settings
 from agent.web.chat.attached_documents import with_new_passages

@@ -21,13 +21,13 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from agent.errors import InputError
-from agent.media import sandbox
-from agent.media.convert import convert_file
-from agent.media.images import KINDS as KINDS_READ
-from agent.media.images import ImageLimits, convert_image
-from agent.media.mime import detect_mime, label
-from agent.media.sandbox import SandboxJob
-from agent.media.sandbox_limits import landlock
+from agent.files import sandbox
+from agent.files.convert import convert_file
+from agent.files.images import KINDS as KINDS_READ
+from agent.files.images import ImageLimits, convert_image
+from agent.files.mime import detect_mime, label
+from agent.files.sandbox import SandboxJob
+from agent.files.sandbox_limits import landlock
 from agent.settings import ROOT
 from tests.conftest import becomes
 from tests.support import media_files
@@ -228,8 +228,8 @@ def test_only_content_identifies_pictures() -> None:
 WATCHED = """
 import pickle, resource, sys
 from agent.errors import InputError
-from agent.media.sandbox import convert_image
-from agent.media.images import ImageLimits
+from agent.files.sandbox import convert_image
+from agent.files.images import ImageLimits
 
 def used():
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -413,7 +413,7 @@ def test_only_the_sandbox_decodes() -> None:
 import asyncio, pickle, sys
 from agent import Image
 from agent.models.catalog import load_catalog
-from agent.media.convert import convert_file
+from agent.files.convert import convert_file
 for data in pickle.load(sys.stdin.buffer):
     asyncio.run(convert_file(data, load_catalog().find("openai:gpt-4o")))
     Image.from_bytes(data)
@@ -428,7 +428,7 @@ print([name for name in ("PIL", "pillow_heif", "av", "numpy", "soundfile") if na
 
 async def test_abandoned_conversion_ends_its_process() -> None:
     def decoders() -> list[psutil.Process]:
-        return [one for one in psutil.Process().children() if "agent.media.sandbox_worker" in command_of(one)]
+        return [one for one in psutil.Process().children() if "agent.files.sandbox_worker" in command_of(one)]
 
     task = asyncio.create_task(convert_file(media_files.png_of(5900, 4000, 8), None))
     await asyncio.to_thread(becomes, 1, lambda: len(decoders()))

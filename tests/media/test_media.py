@@ -18,12 +18,12 @@ from pydantic_ai.messages import UserPromptPart as Prompt
 
 from agent import Agent, Endpoint, InputError, ModelSpec, connect, display, tool
 from agent.errors import NotFound
+from agent.files.convert import convert_messages, image_limits, sound_limits
+from agent.files.mime import detect_mime
+from agent.files.parts import text_file_of
+from agent.files.references import with_data, with_references
+from agent.files.store import MediaStore
 from agent.history.memory import MemoryStore
-from agent.media.convert import convert_messages, image_limits, sound_limits
-from agent.media.mime import detect_mime
-from agent.media.references import with_data, with_references
-from agent.media.store import MediaStore
-from agent.messages.parts import text_file_of
 from agent.models.catalog import load_catalog
 from agent.providers import ServedModel
 from agent.settings import LocalSettings, Settings

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pydantic_ai.messages import BinaryContent
 
 from agent.errors import ConfigError, HistoryError, NotFound
-from agent.media.places import DRAFT_SECONDS, LocalFolder, Place, RemoteFolder, open_place
-from agent.media.store import MediaStore, id_of, ids_in, is_id
+from agent.files.places import DRAFT_SECONDS, LocalFolder, Place, RemoteFolder, open_place
+from agent.files.store import MediaStore, id_of, ids_in, is_id
 from tests.support.failing_places import FailingPlace, Fuse
 from tests.support.s3_server import S3Place
 
@@ -124,7 +124,7 @@ def test_local_files_are_private_and_whole(tmp_path: Path, monkeypatch: pytest.M
     assert [file.name for file in place.files("ann")] == ["a.png"]
     place.remove_drafts("ann")
     assert draft.exists()
-    monkeypatch.setattr("agent.media.places.time", lambda: time() + DRAFT_SECONDS + 60)
+    monkeypatch.setattr("agent.files.places.time", lambda: time() + DRAFT_SECONDS + 60)
     place.remove_drafts("ann")
     assert sorted(path.name for path in (tmp_path / "files" / "ann").iterdir()) == [".references", "a.png"]
 

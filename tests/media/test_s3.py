@@ -13,8 +13,8 @@ import pytest
 from pydantic_ai.messages import BinaryContent
 
 from agent.errors import HistoryError, NotFound
-from agent.media.places import S3_OPTIONS, Place, RemoteFolder, open_place
-from agent.media.store import MediaStore, id_of
+from agent.files.places import S3_OPTIONS, Place, RemoteFolder, open_place
+from agent.files.store import MediaStore, id_of
 from tests.support.ports import free_port
 from tests.support.s3_server import SECRET, s3_server
 
@@ -120,7 +120,7 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[SilentServer]:
     server = SilentServer()
     set_endpoint(monkeypatch, server.url)
     monkeypatch.setitem(fsspec.config.conf, "s3", {"config_kwargs": {"read_timeout": 0.3}})
-    monkeypatch.setattr("agent.media.places.WRITE_SECONDS", 0.6)
+    monkeypatch.setattr("agent.files.places.WRITE_SECONDS", 0.6)
     yield server
     server.close()
 

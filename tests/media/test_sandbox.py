@@ -15,9 +15,9 @@ from platform import machine
 import psutil
 import pytest
 
-from agent.media import sandbox_limits
-from agent.media.sandbox import DECODING, SandboxJob, SandboxProgram, inherited
-from agent.media.sandbox_limits import seccomp
+from agent.files import sandbox_limits
+from agent.files.sandbox import DECODING, SandboxJob, SandboxProgram, inherited
+from agent.files.sandbox_limits import seccomp
 from agent.settings import ROOT
 from tests.conftest import becomes
 
@@ -29,8 +29,8 @@ RUNS_CODE = SandboxProgram(timeit, memory=1 << 27, seconds=60, timeout_seconds=6
 APP = """
 import sys, timeit
 from concurrent.futures import ThreadPoolExecutor
-from agent.media import sandbox_limits
-from agent.media.sandbox import SandboxJob, SandboxProgram
+from agent.files import sandbox_limits
+from agent.files.sandbox import SandboxJob, SandboxProgram
 program = SandboxProgram(timeit, memory=1 << 27, seconds=60, timeout_seconds=60)
 with ThreadPoolExecutor(1) as pool:
     process = pool.submit(SandboxJob(program, "-n1", "-r1", sys.argv[1]).start).result()
@@ -65,7 +65,7 @@ def test_sandboxed_process_ends_with_the_app(app: "subprocess.Popen[bytes]", num
 
 FAMILY = """
 import os, sys, time
-from agent.media.sandbox_limits import end_with
+from agent.files.sandbox_limits import end_with
 read, write = os.pipe()
 if os.fork() == 0:
     os.close(write)
@@ -92,7 +92,7 @@ def test_child_of_sandboxed_process_ends_with_the_app() -> None:
 
 def test_process_started_after_the_end_of_the_app_does_not_run() -> None:
     code = (
-        "import os; from agent.media.sandbox_limits import end_with; read, write = os.pipe(); os.close(write); "
+        "import os; from agent.files.sandbox_limits import end_with; read, write = os.pipe(); os.close(write); "
         "end_with(read); print('runs')"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, timeout=60, check=False)
@@ -102,7 +102,7 @@ def test_process_started_after_the_end_of_the_app_does_not_run() -> None:
 def test_forked_app_has_a_pipe_of_its_own() -> None:
     code = """
 import os
-from agent.media.sandbox import inherited
+from agent.files.sandbox import inherited
 before = inherited()
 assert inherited() == before
 if os.fork() == 0:
@@ -295,7 +295,7 @@ os.abort()
 def test_sandbox_without_seccomp_still_runs() -> None:
     code = """
 import sys
-from agent.media import sandbox_limits
+from agent.files import sandbox_limits
 sandbox_limits.seccomp = lambda: False
 sys.argv[1:] = ["timeit", str(1 << 27), "5", "-1", "-n1", "-r1", "print('runs')"]
 sandbox_limits.main()

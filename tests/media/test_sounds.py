@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from agent.errors import InputError
-from agent.media import sandbox_worker
-from agent.media.convert import SoundLimits, convert_audio
-from agent.media.mime import detect_mime
-from agent.media.sandbox import SandboxJob, run_decoder
-from agent.media.sandbox_worker import RATE, SPARE_SECONDS
+from agent.files import sandbox_worker
+from agent.files.convert import SoundLimits, convert_audio
+from agent.files.mime import detect_mime
+from agent.files.sandbox import SandboxJob, run_decoder
+from agent.files.sandbox_worker import RATE, SPARE_SECONDS
 from agent.settings import ROOT
 from tests.support import media_files
 from tests.support.gate_rows import gate_rows
@@ -137,7 +137,7 @@ WATCHED = """
 import pickle, resource, sys
 from tests.support.memory import most_memory
 from agent.errors import InputError
-from agent.media.convert import SoundLimits, convert_audio
+from agent.files.convert import SoundLimits, convert_audio
 
 def used():
     own, others = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -18,17 +18,17 @@ import pytest
 from pydantic_ai.messages import BinaryContent, ModelRequest, TextContent, UserPromptPart
 
 from agent.errors import InputError
+from agent.files import transcribe
+from agent.files.convert import convert_file
+from agent.files.mime import ConvertedMedia
+from agent.files.parts import extracted_text, extracted_text_of
+from agent.files.sandbox import SandboxProgram
+from agent.files.store import MediaStore
+from agent.files.transcribe import TRANSCRIPTION_MODELS, Kind, Transcriber
 from agent.history.memory import MemoryStore
 from agent.i18n.translator import Translator
 from agent.local.weights import HubFile, Pinned, find
-from agent.media import transcribe
-from agent.media.convert import convert_file
-from agent.media.mime import ConvertedMedia
-from agent.media.sandbox import SandboxProgram
-from agent.media.store import MediaStore
-from agent.media.transcribe import TRANSCRIPTION_MODELS, Kind, Transcriber
 from agent.messages.adapt import adapt
-from agent.messages.parts import extracted_text, extracted_text_of
 from agent.models.catalog import load_catalog
 from agent.providers import Status
 from agent.settings import LocalSettings, PublicSettings, Settings
@@ -175,7 +175,7 @@ def readers() -> list[psutil.Process]:
     return [
         one
         for one in psutil.Process().children()
-        if any(word == "agent.media.transcribe_worker" for word in command_of(one))
+        if any(word == "agent.files.transcribe_worker" for word in command_of(one))
     ]
 
 

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Page, Request, expect
 
+from agent.files.store import ROUTE
 from agent.i18n.translator import ENGLISH
-from agent.media.store import ROUTE
 from agent.rendering.html import source_item
 from agent.rendering.markdown import to_blocks
 from agent.rendering.sources import Source

@@ -10,8 +10,8 @@ from playwright.sync_api import expect
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ThinkingPart, UserPromptPart
 
 from agent.errors import Conflict, Limited
+from agent.files.store import MediaStore
 from agent.history.memory import MemoryStore
-from agent.media.store import MediaStore
 from agent.messages.repair import CUT_THOUGHTS, prepare_messages
 from agent.models.catalog import ModelSpec, guess, load_catalog
 from agent.providers import Endpoint, ServedModel, Status

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, expect
 
-from agent.media.transcribe import SPEECH
+from agent.files.transcribe import SPEECH
 from tests.conftest import CONFIG, ROOT, App, Visitor
 from tests.support.hub_server import serving
 from tests.support.hub_state import Hub
@@ -31,7 +31,7 @@ SERVER = Config(models=(BLIND, SEES), rate=200.0)
 TOY = """
 import pickle
 from dataclasses import replace
-from agent.media import transcribe
+from agent.files import transcribe
 transcribe.TRANSCRIPTION_MODELS["audio"] = replace(transcribe.SPEECH, files=pickle.loads(bytes.fromhex("{}")))
 """
 """The start of an app that uses the tests' small speech model."""

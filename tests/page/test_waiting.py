@@ -174,7 +174,7 @@ def decoding_takes_its_time(app: App) -> Generator[None]:
         while not over.wait(0.005):
             for child in parent.children():
                 with suppress(psutil.Error):
-                    if child not in held and "agent.media.sandbox_worker" in child.cmdline():
+                    if child not in held and "agent.files.sandbox_worker" in child.cmdline():
                         child.suspend()
                         held.append(child)
 

@@ -1,4 +1,4 @@
-"""The rules for imports between modules, as tables, checked on this project.
+"""Rules for the source that no linter knows. The layers of imports are contracts in pyproject.toml.
 
 The rules read the source with `ast`. The last test starts a new interpreter to see what `import agent` really loads.
 """
@@ -18,120 +18,6 @@ import pytest
 from agent.settings import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.full]  # `make check` runs it
-
-LAYERS = (
-    ("agent.cli.main",),
-    ("agent.deploy",),
-    ("app",),
-    ("agent.__main__", "agent.web.server", "agent.doctor"),
-    ("agent.web.app",),
-    ("agent.web.link_routes",),
-    ("agent.web.media_route",),
-    ("agent.web.health", "agent.web.housekeeping", "agent.web.shutdown"),
-    ("agent.web.ui",),
-    ("agent.web.gradio_compat",),
-    ("agent.web.answer_frames",),
-    (
-        "agent.web.composer_routes",
-        "agent.web.conversation_routes",
-        "agent.web.message_routes",
-        "agent.web.openai_routes",
-        "agent.web.run_event_routes",
-        "agent.web.transfer_routes",
-    ),
-    ("agent.web.sending",),
-    ("agent.web.chat",),
-    ("agent.web.middleware.event_stream", "agent.web.middleware.uploads"),
-    ("agent.web.middleware.isolation", "agent.web.unsent_files"),
-    ("agent.web",),
-    ("agent.cli.chat",),
-    ("agent", "agent.chat", "agent.chat_files", "agent.cli", "agent.display"),
-    ("agent.agent",),
-    ("agent.run", "agent.local.connect_by_name"),
-    ("agent.runtime.agent_loop",),
-    (
-        "agent.runtime.model_request",
-        "agent.runtime.outcome",
-        "agent.runtime.run_stream",
-    ),
-    ("agent.telemetry",),
-    ("agent.arguments", "agent.events"),
-    ("agent.result",),
-    (
-        "agent.local.connection",
-        "agent.media.transcribe",
-        "agent.messages.adapt",
-        "agent.runtime",
-        "agent.suspension",
-    ),
-    ("agent.limits", "agent.local", "agent.media.convert"),
-    ("agent.documents.tools",),
-    ("agent.documents.long_documents",),
-    ("agent.documents.for_model",),
-    ("agent.documents.reading",),
-    ("agent.providers", "agent.tools"),
-    ("agent.transfer",),
-    ("agent.rendering",),
-    ("agent.context", "agent.media.references"),
-    ("agent.media.store",),
-    ("agent.suspension.ledgers",),
-    ("agent.history",),
-    ("agent.fetch", "agent.messages", "agent.models", "agent.responses", "agent.settings"),
-    ("agent.citations", "agent.output", "agent.response_types"),
-    ("agent.media.sandbox",),
-    ("agent.documents.worker", "agent.media.sandbox_worker"),
-    ("agent.documents",),
-    ("agent.media.images",),
-    ("agent.media.mime",),
-    ("agent.documents.kinds", "agent.documents.refusals"),
-    ("agent.media.sentences", "agent.system.toml_file", "agent.media.owner_files"),
-    ("agent.media.places", "agent.output"),
-    ("agent.keyword_arguments",),
-    ("agent.errors",),
-    (
-        "agent.fetch.addresses",
-        "agent.i18n",
-        "agent.media",
-        "agent.media.sandbox_limits",
-        "agent.system",
-    ),
-)
-"""From top to bottom: a module imports from its own layer and from those below. A package stands for all in it."""
-
-PRIVATE_PACKAGES = ("agent.providers", "agent.tools", "agent.history", "agent.suspension.ledgers")
-"""Packages with a public `__init__`. Other packages import only that ..."""
-
-COMPOSITION_ROOTS = ("app", "agent.__main__", "agent.web.app", "agent.doctor.storage", "agent.doctor.models")
-"""... except for the modules that build concrete objects ..."""
-
-EXCEPTIONS = {
-    ("agent.arguments", "agent.tools.presets"),
-    ("agent.runtime.shared_stores", "agent.history.open_store"),
-    ("agent.suspension.ledgers", "agent.history.server_errors"),
-    ("agent.suspension.ledgers.postgres", "agent.history.sql.postgres_database"),
-    ("agent.suspension.ledgers.redis", "agent.history.redis_server"),
-    ("agent.telemetry", "agent.providers.redact"),
-    ("agent.transfer.portable", "agent.history.codec"),
-    ("agent.web.chat.temporary_stores", "agent.history.memory"),
-    ("agent.local.connection", "agent.providers.chat_completions"),
-    ("agent.local.launch", "agent.providers.discovery"),
-    ("agent.local.manager", "agent.providers.discovery"),
-    ("agent.web.chat.model_menu", "agent.providers.discovery"),
-    ("agent.local.zero_gpu", "agent.providers.http"),
-    ("agent.local.zero_gpu", "agent.providers.think_tags"),
-}
-"""... and except for these imports."""
-
-STORES = ("memory", "json_files", "sql.sqlite", "redis", "sql.postgres")
-LEDGERS = ("postgres", "redis")
-INDEPENDENT = (
-    tuple(f"agent.history.{name}" for name in STORES),
-    tuple(f"agent.suspension.ledgers.{name}" for name in LEDGERS),
-)
-"""Siblings that never import each other. Code that two of them share is in a module beside them."""
-
-APPLICATIONS = ("agent.web", "agent.cli", "agent.deploy", "agent.doctor")
-"""Packages that are built on the library. The library never imports them."""
 
 HOMES = {
     "gradio": ("app", "agent.web.app", "agent.web.ui", "agent.web.gradio_compat"),
@@ -172,6 +58,7 @@ HOMES = {
 }
 """Packages that are large or can be missing, and the modules that import them at import time."""
 
+STORES = ("memory", "json_files", "sql.sqlite", "redis", "sql.postgres")
 DIALECTS = ("chat_completions", "openai_responses", "anthropic_messages", "google_generate_content")
 LAZY = {
     *(("agent.providers", f"agent.providers.{name}") for name in DIALECTS),
@@ -181,16 +68,13 @@ LAZY = {
     ("agent.arguments", "agent.tools.presets"),
     ("agent.tools.presets", "agent.tools.mcp"),
     *(("agent.history.open_store", f"agent.history.{name}") for name in STORES),
-    ("agent.media.sandbox_limits", "agent.system.rlimits"),
-    *(("agent.suspension.ledgers", f"agent.suspension.ledgers.{name}") for name in LEDGERS),
+    ("agent.files.sandbox_limits", "agent.system.rlimits"),
+    *(("agent.suspension.ledgers", f"agent.suspension.ledgers.{name}") for name in ("postgres", "redis")),
 }
 """Modules that are imported late, inside a function or by name, so that only the requested provider is loaded.
 
 The launcher of sandboxed processes must name the project's packages before it imports from them.
 """
-
-COMPOSED = ("agent.agent", "agent.chat", "agent.run", "agent.runtime")
-"""Modules in which no class has exactly one subclass: they are built by composition."""
 
 GRADIO_COMPAT = "agent.web.gradio_compat"
 """The one package that uses names that Gradio does not export."""
@@ -299,55 +183,10 @@ def within(name: str, package: str) -> bool:
     return name == package or name.startswith(package + ".")
 
 
-def layer_of(name: str) -> int | None:
-    """Return the number of the layer, 0 at the top, by the longest prefix in LAYERS.
-
-    "agent" stands for `agent/__init__.py` alone.
-    """
-    under = [
-        (len(one), number)
-        for number, names in enumerate(LAYERS)
-        for one in names
-        if (name == one if one == "agent" else within(name, one))
-    ]
-    return max(under)[1] if under else None
-
-
 def imports(tree: Tree) -> Iterator[tuple[str, str]]:
     """Yield every import of one of the project's modules by another, at import time or later."""
     for name, module in tree.items():
         yield from ((name, target) for target in sorted(module.now | module.later) if target in tree)
-
-
-def without_layer(tree: Tree) -> list[str]:
-    return [f"{name} has no layer: add it to LAYERS" for name in tree if layer_of(name) is None]
-
-
-def upward(tree: Tree) -> list[str]:
-    return [
-        f"{name} imports {target}, which is in a layer above"
-        for name, target in imports(tree)
-        if (here := layer_of(name)) is not None and (there := layer_of(target)) is not None and there < here
-    ]
-
-
-def private_imports(tree: Tree) -> list[str]:
-    return [
-        f"{name} imports {target}, which is private to {package}"
-        for name, target in imports(tree)
-        for package in PRIVATE_PACKAGES
-        if target != package and within(target, package) and not within(name, package)
-        if name not in COMPOSITION_ROOTS and (name, target) not in EXCEPTIONS
-    ]
-
-
-def sibling_imports(tree: Tree) -> list[str]:
-    return [
-        f"{name} imports its sibling {target}"
-        for name, target in imports(tree)
-        for siblings in INDEPENDENT
-        if name in siblings and target in siblings
-    ]
 
 
 def misplaced_imports(tree: Tree) -> list[str]:
@@ -358,30 +197,6 @@ def misplaced_imports(tree: Tree) -> list[str]:
         for package, homes in HOMES.items()
         if within(target, package) and not any(within(name, home) for home in homes)
     ]
-
-
-def gradio_in_the_library(tree: Tree) -> list[str]:
-    """Return the library's modules that load Gradio through other modules, with the path of imports."""
-    return [
-        " -> ".join(way)
-        for name in tree
-        if name != "app" and not within(name, "agent.web")
-        if (way := _path_to_gradio(tree, (name,), set()))
-    ]
-
-
-def _path_to_gradio(tree: Tree, way: tuple[str, ...], seen: set[str]) -> tuple[str, ...] | None:
-    if within(way[-1], "gradio"):
-        return way
-    if way[-1] in seen or way[-1] not in tree:
-        return None
-    seen.add(way[-1])
-    # Loading a module loads the packages it is in.
-    parents = {way[-1].rsplit(".", 1)[0]} if "." in way[-1] else set[str]()
-    return next(
-        (found for each in sorted(tree[way[-1]].now | parents) if (found := _path_to_gradio(tree, (*way, each), seen))),
-        None,
-    )
 
 
 def cycles(tree: Tree) -> list[str]:
@@ -417,17 +232,6 @@ def long_functions(tree: Tree) -> list[str]:
         for node in ast.walk(ast.parse(module.source))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         if (length := (node.end_lineno or 0) - node.lineno + 1) > MAX_FUNCTION_LINES
-    ]
-
-
-def lonely_base_classes(tree: Tree) -> list[str]:
-    sources = [module.source for name, module in tree.items() if any(within(name, one) for one in COMPOSED)]
-    classes = [node for source in sources for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)]
-    bases = [base.id for node in classes for base in node.bases if isinstance(base, ast.Name)]
-    return [
-        f"{node.name} has one subclass: let that class own what it inherits"
-        for node in classes
-        if bases.count(node.name) == 1
     ]
 
 
@@ -492,15 +296,6 @@ def _is_own(value: ast.expr) -> bool:
     return isinstance(value, ast.Name) and value.id in ("self", "cls")
 
 
-def library_imports_application(tree: Tree) -> list[str]:
-    return [
-        f"{name} is part of the library and imports {target}"
-        for name, target in imports(tree)
-        if name != "app" and name != "agent.__main__" and not any(within(name, one) for one in APPLICATIONS)
-        if any(within(target, one) for one in APPLICATIONS)
-    ]
-
-
 def imported_tests(tree: Tree) -> list[str]:
     return [
         f"{name} imports {target}: move what both need to tests/support"
@@ -559,17 +354,10 @@ def shared_threads(tree: Tree) -> list[str]:
 
 
 RULES = (
-    without_layer,
-    upward,
-    library_imports_application,
-    private_imports,
-    sibling_imports,
     misplaced_imports,
-    gradio_in_the_library,
     private_names_of_gradio,
     cycles,
     late_imports,
-    lonely_base_classes,
     long_functions,
     shared_threads,
     times_without_unit,
@@ -577,6 +365,7 @@ RULES = (
 )
 
 
+@cache
 def project_tree() -> Tree:
     """The modules of this project without its tests."""
     return tree_of(path for path in [ROOT / "app.py", *sorted((ROOT / "agent").rglob("*.py"))] if path.exists())

@@ -129,7 +129,7 @@ def test_data_are_kept_in_the_users_folder(core: Environment, tmp_path: Path) ->
 MISSING = {
     "mcp": "from agent.tools.mcp import McpServer",
     "local": "from agent import Agent; Agent('Qwen/Qwen3-0.6B')",
-    "media": "from pathlib import Path; from agent.media.convert import convert_audio, SoundLimits; "
+    "media": "from pathlib import Path; from agent.files.convert import convert_audio, SoundLimits; "
     "convert_audio(Path(SOUND).read_bytes(), SoundLimits())",
     "redis": "import asyncio; from pathlib import Path; from agent.history import open_store; "
     "asyncio.run(open_store('redis://127.0.0.1:1', folder=Path()))",

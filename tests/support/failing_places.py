@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from agent.files.places import FileInfo, Place
 from agent.history import Record, RetentionStore
 from agent.history.key_value import KeyValueStore
 from agent.history.memory import MemoryStore
-from agent.media.places import FileInfo, Place
 
 
 class Crash(BaseException):

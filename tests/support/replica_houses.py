@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from agent.files.store import MediaStore
 from agent.history import HistoryStore
 from agent.history.run_events import LEASE_SECONDS
-from agent.media.store import MediaStore
 from agent.models.catalog import ModelSpec
 from agent.providers import Endpoint, ServedModel
 from agent.settings import LocalSettings, PublicSettings, Settings

@@ -14,7 +14,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from agent.media.places import RemoteFolder, open_place
+from agent.files.places import RemoteFolder, open_place
 from tests.support.ports import free_port
 
 KEY, SECRET = "AKIASWITCHBOARDTEST", "the-secret-key-of-the-tests"

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from agent import Agent, Limits, Options, Run, tool
+from agent.files.store import MediaStore
 from agent.history import Entry, HistoryStore, Record
-from agent.media.store import MediaStore
 from agent.web.chat.journal import Omitted, StoreJournal
 from agent.web.chat.transcript import Bubble, fold_responses
 from tests.support.fakes import Act, Call, FakeConnection, Step, Words

@@ -11,9 +11,9 @@ from typing import Any
 from hypothesis import strategies as st
 from pydantic_ai.messages import ModelMessage, ModelRequest, TextPart, ToolReturnPart, UserPromptPart
 
+from agent.files.references import files_named_in, reference_of, with_references
+from agent.files.store import MediaStore
 from agent.history import Entry, HistoryStore, Note, Record, new_id
-from agent.media.references import files_named_in, reference_of, with_references
-from agent.media.store import MediaStore
 from agent.transfer.archive import ImportFile, ImportLimits
 from agent.transfer.portable import export_json
 from agent.transfer.reading import FoundConversation, ImportReader

@@ -12,9 +12,9 @@ from typing import Any
 import gradio as gr
 from starlette.requests import Request
 
+from agent.files.store import MediaStore
 from agent.history import Record
 from agent.history.memory import MemoryStore
-from agent.media.store import MediaStore
 from agent.rendering.bubbles import Bubble, Turn
 from agent.rendering.markdown import to_blocks
 from agent.web.chat.conversations import Conversations

@@ -15,14 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic_ai.messages import ToolCallPart
 
-from agent.documents.tools import document_tools
-from agent.media.sandbox import SandboxJob, SandboxProgram
+from agent.files.sandbox import SandboxJob, SandboxProgram
 from agent.models.catalog import load_catalog
 from agent.rendering.steps import TITLES, tool_title
 from agent.settings import ROOT
 from agent.tools import Tool, arithmetic, ask_user, builtin, execute
 from agent.tools.arithmetic import evaluate
 from agent.tools.builtin import calculate, convert_units, current_time
+from agent.tools.documents import document_tools
 from tests.tiers import examples
 
 

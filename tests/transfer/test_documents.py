@@ -27,12 +27,12 @@ from pydantic_ai.messages import (
 )
 
 from agent.errors import NotFound
+from agent.files.parts import extracted_text
+from agent.files.references import references_in
+from agent.files.store import MediaStore
 from agent.history import Entry, HistoryStore, Note, Record, Timings
 from agent.history.memory import MemoryStore
 from agent.i18n.translator import ENGLISH, negotiate
-from agent.media.references import references_in
-from agent.media.store import MediaStore
-from agent.messages.parts import extracted_text
 from agent.rendering.html import html_mark
 from agent.settings import LocalSettings, Settings
 from agent.tools import ask_user

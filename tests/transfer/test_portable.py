@@ -12,11 +12,11 @@ from pydantic_ai.messages import BinaryContent, ImageUrl, ModelRequest, UserProm
 from pydantic_core import from_json
 
 from agent.errors import InputError
+from agent.files.references import files_named_in
+from agent.files.store import MediaStore
 from agent.history import Entry, Note, Record
 from agent.history.memory import MemoryStore
 from agent.history.sql.sqlite import SqliteStore
-from agent.media.references import files_named_in
-from agent.media.store import MediaStore
 from agent.transfer.archive import ImportFile
 from agent.transfer.json_elements import _PIECE as PIECE
 from agent.transfer.json_elements import MAX_ODD_BYTES, MAX_VALUES

@@ -20,11 +20,11 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
+from agent.files.parts import extracted_text, quoted_file
+from agent.files.store import ROUTE
 from agent.history import Entry, Note
 from agent.history.codec import dump_entries, load_entries
 from agent.i18n.translator import ENGLISH
-from agent.media.store import ROUTE
-from agent.messages.parts import extracted_text, quoted_file
 from agent.transfer.imports.fields import quoted
 from agent.transfer.shared import NOT_INCLUDED, shared_entries
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserPromptPart
 
 from agent.errors import Conflict, Limited, NotFound
+from agent.files.store import MediaStore
 from agent.history import Entry, Note, Record
 from agent.history.memory import MemoryStore
-from agent.media.store import MediaStore
 from agent.settings import PublicSettings
 from agent.web.chat.answers import STILL_WRITING
 from agent.web.chat.branches import Branches, hidden_after, versions_in

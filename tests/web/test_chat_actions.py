@@ -11,10 +11,10 @@ import pytest
 from starlette.requests import Request
 
 from agent.errors import Conflict, InputError, Limited
+from agent.files.store import MediaStore
 from agent.history import Entry, Record
 from agent.history.memory import MemoryStore
 from agent.history.sql.sqlite import SqliteStore
-from agent.media.store import MediaStore
 from agent.models.catalog import ModelSpec
 from agent.providers import Endpoint, ServedModel
 from agent.settings import LocalSettings, PublicSettings, Settings, UploadSettings

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from agent.errors import Conflict
+from agent.files.store import MediaStore
 from agent.history import HistoryStore, now
 from agent.history.memory import MemoryStore
 from agent.history.sql.sqlite import SqliteStore
-from agent.media.store import MediaStore
 from agent.models.catalog import ModelSpec
 from agent.providers import Endpoint, ServedModel
 from agent.rendering.bubbles import Turn

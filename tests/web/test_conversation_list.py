@@ -18,9 +18,9 @@ from pydantic_ai.messages import (
 )
 
 from agent.errors import InputError, NotFound
+from agent.files.parts import quoted_file
+from agent.files.store import ROUTE, MediaStore
 from agent.history import HistoryStore, Note, Record, SearchHit, excerpt_parts, now
-from agent.media.store import ROUTE, MediaStore
-from agent.messages.parts import quoted_file
 from agent.models.catalog import ModelSpec
 from agent.providers import Endpoint, ServedModel
 from agent.settings import LocalSettings, Settings

@@ -15,10 +15,10 @@ from typing import Any, cast
 import pytest
 from pydantic_ai.messages import BinaryContent, FilePart, ModelRequest, ModelResponse, UserPromptPart
 
+from agent.files.store import MediaStore
 from agent.history import Entry, Link, Note, Record, now, open_store
 from agent.history.memory import MemoryStore
 from agent.history.sql.sqlite import SqliteStore
-from agent.media.store import MediaStore
 from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.system.steady_time import SteadyTime
 from agent.web.chat.expiry import (

@@ -25,12 +25,12 @@ from pydantic_ai.messages import (
 from pydantic_ai.messages import UserPromptPart as Prompt
 
 from agent.errors import HistoryError
+from agent.files.places import LocalFolder, Place, open_place
+from agent.files.references import files_named_in, reference_of, with_data, with_urls
+from agent.files.store import ROUTE, MediaStore, id_of
 from agent.history import Entry, Note, Record
 from agent.history.memory import MemoryStore
 from agent.history.sql.sqlite import SqliteStore
-from agent.media.places import LocalFolder, Place, open_place
-from agent.media.references import files_named_in, reference_of, with_data, with_urls
-from agent.media.store import ROUTE, MediaStore, id_of
 from agent.responses import Response
 from agent.web.chat.answers import LiveRuns, RunningAnswers
 from agent.web.chat.branches import Branches

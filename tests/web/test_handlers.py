@@ -8,8 +8,8 @@ import gradio as gr
 import pytest
 
 from agent.errors import InputError
+from agent.files.store import MediaStore
 from agent.history.memory import MemoryStore
-from agent.media.store import MediaStore
 from agent.models.catalog import ModelSpec
 from agent.providers import Endpoint, ServedModel, Status
 from agent.settings import LocalSettings, PublicSettings, Settings

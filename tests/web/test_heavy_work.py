@@ -13,11 +13,11 @@ import pytest
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ThinkingPart, UserPromptPart
 from starlette.requests import Request
 
+from agent.files.store import MediaStore
 from agent.history import Entry, now
 from agent.history.codec import dumped
 from agent.history.memory import MemoryStore
 from agent.i18n.translator import Translator
-from agent.media.store import MediaStore
 from agent.settings import LocalSettings, Settings
 from agent.system.threads import Threads
 from agent.transfer.document import Block

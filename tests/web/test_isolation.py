@@ -30,7 +30,7 @@ from pydantic_ai.messages import BinaryContent
 from starlette.types import Message
 
 from agent.errors import NotFound
-from agent.media.store import MediaStore
+from agent.files.store import MediaStore
 from agent.web.chat.attachments import MAX_FILES
 from agent.web.middleware import isolation, requests
 from agent.web.middleware.origins import Origins, SecurityHeadersSend

@@ -10,9 +10,9 @@ from pydantic_ai.messages import BinaryContent, ImageUrl, ModelRequest, UserProm
 from starlette.requests import Request
 
 from agent.errors import NotFound
+from agent.files.store import ROUTE, MediaStore
 from agent.history import Entry, Record
 from agent.history.memory import MemoryStore
-from agent.media.store import ROUTE, MediaStore
 from agent.settings import LocalSettings, Settings
 from agent.web.chat.links import MAX_BRANCHES, ChatLinks, LinkChoices
 from agent.web.link_routes import LinkPageRoutes

@@ -23,11 +23,11 @@ from pydantic_ai.messages import (
 )
 from starlette.requests import Request
 
+from agent.files.parts import quoted_file
+from agent.files.store import ROUTE, MediaStore, new_file_id
 from agent.history import Entry, Record
 from agent.history.memory import MemoryStore
 from agent.i18n.translator import ENGLISH
-from agent.media.store import ROUTE, MediaStore, new_file_id
-from agent.messages.parts import quoted_file
 from agent.rendering.html import html_mark
 from agent.settings import LocalSettings, Settings
 from agent.transfer.document import beginning, blocks_of

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from agent.files.store import MediaStore
 from agent.history import Entry, Record, codec, json_files, now
 from agent.i18n.translator import ENGLISH
-from agent.media.store import MediaStore
 from agent.settings import LocalSettings, Settings
 from agent.transfer.export import FORMATS, Exporter, Format
 from agent.web.chat.conversations import Conversations

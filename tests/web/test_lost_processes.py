@@ -17,9 +17,9 @@ from fastapi import FastAPI
 from redis import Redis
 
 from agent.errors import AgentError, Conflict, Limited, NotFound
+from agent.files.store import MediaStore
 from agent.history import Record, RunEvent, now
 from agent.history.run_events import RunEvents
-from agent.media.store import MediaStore
 from agent.settings import PublicSettings
 from agent.web.chat.answers import RunningAnswer, RunningAnswers
 from agent.web.chat.choices import Choices

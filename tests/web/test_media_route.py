@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pydantic_ai.messages import BinaryContent
 from starlette.types import Message, Receive, Scope, Send
 
-from agent.media.places import LocalFolder, Place, open_place
-from agent.media.store import MediaStore
+from agent.files.places import LocalFolder, Place, open_place
+from agent.files.store import MediaStore
 from agent.web.chat.temporary_stores import TemporaryMedia, TemporaryMemory
 from agent.web.media_route import PIECE, add_media_route, byte_range, headers_of
 

@@ -18,10 +18,10 @@ from pydantic_ai.messages import (
 )
 
 from agent.errors import NotFound
+from agent.files.references import reference_of, with_references
+from agent.files.store import MediaStore
 from agent.history import Entry, HistoryStore, Record, now
 from agent.history.sql.postgres import PostgresStore
-from agent.media.references import reference_of, with_references
-from agent.media.store import MediaStore
 from agent.models.catalog import ModelSpec
 from agent.providers import Endpoint, ServedModel
 from agent.settings import LocalSettings, Settings

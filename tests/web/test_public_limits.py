@@ -14,8 +14,8 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from agent import Agent, Limits
 from agent.errors import AgentError, ConfigError, InputError, Limited
+from agent.files.store import MediaStore
 from agent.history.memory import MemoryStore
-from agent.media.store import MediaStore
 from agent.models.catalog import ModelSpec
 from agent.models.catalog import load_catalog as catalog
 from agent.providers import Endpoint, ServedModel

@@ -23,9 +23,9 @@ from pydantic_ai.messages import (
 )
 
 from agent.errors import Conflict, InputError, Limited, NotFound
+from agent.files.store import MediaStore
 from agent.history import Entry, Note, Record
 from agent.history.memory import MemoryStore
-from agent.media.store import MediaStore
 from agent.models.catalog import ModelSpec
 from agent.providers import Endpoint, ServedModel, Status
 from agent.rendering.bubbles import Turn as ShownTurn

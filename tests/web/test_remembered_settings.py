@@ -11,9 +11,9 @@ import pytest
 from gradio_client import Client
 from playwright.sync_api import expect
 
+from agent.files.store import MediaStore
 from agent.history.memory import MemoryStore
 from agent.i18n.translator import ENGLISH, LANGUAGES, Translator
-from agent.media.store import MediaStore
 from agent.models.catalog import ModelSpec
 from agent.providers import Effort
 from agent.settings import LocalSettings, Settings

@@ -10,8 +10,8 @@ from typing import Self
 import pytest
 
 from agent.errors import NotFound
+from agent.files.store import MediaStore
 from agent.history import Record, now
-from agent.media.store import MediaStore
 from agent.web.chat.conversation_list import ConversationList
 from agent.web.chat.expiry import UNDO_SECONDS, ExpiredConversations, RetentionPeriods
 from tests.conftest import App

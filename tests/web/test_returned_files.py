@@ -7,9 +7,9 @@ from pathlib import Path
 from pydantic import BaseModel
 from pydantic_ai.messages import BinaryContent
 
+from agent.files.references import files_named_in
+from agent.files.store import ROUTE, MediaStore
 from agent.history.sql.sqlite import SqliteStore
-from agent.media.references import files_named_in
-from agent.media.store import ROUTE, MediaStore
 from agent.models.catalog import ModelSpec
 from agent.providers import Endpoint, ServedModel
 from agent.settings import LocalSettings, Settings

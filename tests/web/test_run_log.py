@@ -17,12 +17,12 @@ from pydantic_ai.messages import TextPart, ThinkingPart
 
 from agent import Agent, Endpoint, Limits, connect
 from agent.errors import HistoryError, StoreUnavailable
+from agent.files.store import MediaStore
 from agent.history import Entry, HistoryStore, Record
 from agent.history.key_value import KeyValueRuns
 from agent.history.memory import MemoryStore
 from agent.history.run_events import RunEvent, RunEvents, UnfinishedRun
 from agent.i18n.translator import ENGLISH
-from agent.media.store import MediaStore
 from agent.responses import Response
 from agent.web.answer_frames import TurnFrames
 from agent.web.chat.answers import LiveRun, LiveRuns, StoredRun

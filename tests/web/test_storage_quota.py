@@ -12,11 +12,11 @@ from playwright.sync_api import expect
 from pydantic_ai.messages import BinaryContent, ModelRequest, UserPromptPart
 
 from agent.errors import HistoryError, Limited
+from agent.files.references import references_in
+from agent.files.store import MediaStore
 from agent.history import Entry, Note, Record
 from agent.history.key_value import KeyValueRetention
 from agent.history.memory import MemoryStore
-from agent.media.references import references_in
-from agent.media.store import MediaStore
 from agent.settings import PublicSettings
 from agent.web.chat.expiry import GUEST_PREFIX, RetentionPeriods
 from agent.web.chat.journal import Omitted, StoreJournal

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import BinaryContent, FilePart, ModelRequest, ModelResponse, UserPromptPart
 
+from agent.files.owner_files import FILE_BYTES
+from agent.files.places import LocalFolder
+from agent.files.store import MediaStore
 from agent.history import Note, Record
 from agent.history.memory import MemoryStore
 from agent.history.sql.sqlite import SqliteStore
-from agent.media.owner_files import FILE_BYTES
-from agent.media.places import LocalFolder
-from agent.media.store import MediaStore
 from agent.models.catalog import ModelSpec
 from agent.providers import Endpoint, ServedModel
 from agent.settings import LocalSettings, PublicSettings, Settings

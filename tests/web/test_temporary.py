@@ -12,10 +12,10 @@ import pytest
 from pydantic_ai.messages import BinaryContent
 
 from agent.errors import AgentError, Conflict, HistoryError, InputError, Limited, NotFound
+from agent.files.places import LocalFolder
+from agent.files.references import reference_of
 from agent.history import HistoryStore, Link, Record, RunEvent, RunEvents
 from agent.i18n.translator import ENGLISH
-from agent.media.places import LocalFolder
-from agent.media.references import reference_of
 from agent.models.catalog import ModelSpec
 from agent.providers import Endpoint, ServedModel
 from agent.settings import LocalSettings, Settings

@@ -22,11 +22,11 @@ import pytest
 from pydantic_ai.messages import BinaryContent, ImageUrl, ModelRequest, UserPromptPart
 
 from agent.errors import HistoryError
+from agent.files.references import files_named_in
+from agent.files.store import ROUTE, MediaStore
 from agent.history import Entry, HistoryStore, Record, now
 from agent.history.memory import MemoryStore
 from agent.i18n.translator import ENGLISH
-from agent.media.references import files_named_in
-from agent.media.store import ROUTE, MediaStore
 from agent.settings import LocalSettings, Settings
 from agent.transfer.export import FORMATS
 from agent.transfer.portable import export_json

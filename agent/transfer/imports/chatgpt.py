@@ -28,7 +28,7 @@ from pydantic_ai.messages import (
     WebCitationSource,
 )
 
-from agent.messages.parts import fence
+from agent.files.parts import fence
 from agent.transfer import (
     INTERNAL_MESSAGE,
     UNKNOWN_PART,

@@ -23,7 +23,7 @@ from pydantic_ai.messages import (
     UserContent,
 )
 
-from agent.messages.parts import fence
+from agent.files.parts import fence
 from agent.transfer import (
     INTERNAL_MESSAGE,
     UNKNOWN_PART,

@@ -31,11 +31,11 @@ from pydantic_ai.messages import (
 )
 
 from agent.citations import is_page
-from agent.documents.encodings import decode_text
 from agent.errors import InputError
+from agent.files.encodings import decode_text
+from agent.files.parts import attached_text
+from agent.files.store import ROUTE, new_file_id
 from agent.history import Entry, Note, Record, now
-from agent.media.store import ROUTE, new_file_id
-from agent.messages.parts import attached_text
 from agent.transfer import (
     ARCHIVED,
     EMPTY,

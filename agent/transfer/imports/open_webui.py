@@ -24,7 +24,7 @@ from pydantic_ai.messages import (
     UserContent,
 )
 
-from agent.media.mime import detect_mime
+from agent.files.mime import detect_mime
 from agent.transfer import (
     FAILED_ANSWER,
     FOREIGN_LINK,

@@ -20,9 +20,9 @@ from agent.errors import AgentError, Conflict, InputError, NotFound, StoreUnavai
 from agent.history import HistoryStore, Note, Record, RunEvent, UnfinishedRun
 from agent.i18n import LocalizedText, _
 from agent.providers import acting_for
+from agent.providers.retry import Wait
 from agent.response_types import make_response
 from agent.run import Run
-from agent.runtime.retry import Wait
 from agent.web.chat.journal import Omitted, RunLog, StoreJournal, request_of
 from agent.web.chat.recovery import LostRuns
 from agent.web.chat.stored_entries import last_turn

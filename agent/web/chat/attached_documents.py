@@ -13,19 +13,19 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from agent.documents.for_model import document_room, fit_documents, may_have_text, takes_document
-from agent.documents.kinds import LEFT_OUT, TEXT, Document, count_of
-from agent.documents.long_documents import LongDocument, bytes_of, long_documents, read_again
-from agent.documents.passages import are_whole, excerpts, ranges_of, whole_size
-from agent.documents.reading import read_document, read_text_file, render_page
-from agent.documents.refusals import MAX_CHARACTERS
 from agent.errors import InputError
+from agent.files.for_model import document_room, fit_documents, may_have_text, takes_document
+from agent.files.kinds import LEFT_OUT, TEXT, Document, count_of
+from agent.files.long_documents import LongDocument, bytes_of, long_documents, read_again
+from agent.files.mime import ConvertedMedia
+from agent.files.parts import document_text, extracted_text_of
+from agent.files.passages import are_whole, excerpts, ranges_of, whole_size
+from agent.files.reading import read_document, read_text_file, render_page
+from agent.files.refusals import MAX_CHARACTERS
+from agent.files.sentences import SENTENCES
+from agent.files.store import ROUTE, MediaStore, id_of
+from agent.files.transcribe import ReportProgress, Transcriber
 from agent.i18n import N_, LocalizedText, _, listed
-from agent.media.mime import ConvertedMedia
-from agent.media.sentences import SENTENCES
-from agent.media.store import ROUTE, MediaStore, id_of
-from agent.media.transcribe import ReportProgress, Transcriber
-from agent.messages.parts import document_text, extracted_text_of
 from agent.models.catalog import ModelSpec
 from agent.system.threads import RANKING, TEXTS
 

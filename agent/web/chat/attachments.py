@@ -8,16 +8,16 @@ from typing import Any, Literal, TypeGuard
 
 from pydantic_ai.messages import BinaryContent, UserContent
 
-from agent.documents.encodings import decode_text
-from agent.documents.kinds import PDF, document_type
 from agent.errors import InputError
+from agent.files.convert import convert_file, media_limits
+from agent.files.encodings import decode_text
+from agent.files.kinds import PDF, document_type
+from agent.files.mime import SUFFIXES, ConvertedMedia, detect_mime
+from agent.files.owner_files import FILE_BYTES
+from agent.files.parts import attached_text, extracted_text, text_file_of
+from agent.files.transcribe import TRANSCRIPTION_MODELS, Kind, ReportProgress, Transcriber
 from agent.i18n import N_, LocalizedText, _, joined, listed, ngettext
-from agent.media.convert import convert_file, media_limits
-from agent.media.mime import SUFFIXES, ConvertedMedia, detect_mime
-from agent.media.owner_files import FILE_BYTES
-from agent.media.transcribe import TRANSCRIPTION_MODELS, Kind, ReportProgress, Transcriber
 from agent.messages.adapt import pictures, sounds
-from agent.messages.parts import attached_text, extracted_text, text_file_of
 from agent.models.catalog import ModelSpec
 from agent.providers import acting_for
 from agent.system.threads import TEXTS, UPLOADS

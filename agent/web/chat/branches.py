@@ -10,11 +10,11 @@ from dataclasses import replace
 
 from pydantic_ai.messages import AudioUrl, DocumentUrl, ImageUrl, TextContent, UserContent
 
-from agent.documents.long_documents import without_passages
 from agent.errors import AgentError, Conflict
+from agent.files.long_documents import without_passages
+from agent.files.references import references_in
+from agent.files.store import MediaStore
 from agent.history import Entry, HistoryStore, Record
-from agent.media.references import references_in
-from agent.media.store import MediaStore
 from agent.messages.repair import count_bytes
 from agent.system.threads import run_to_completion
 from agent.web.chat.answers import STILL_WRITING

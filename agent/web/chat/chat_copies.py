@@ -7,10 +7,10 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from agent.errors import NotFound
+from agent.files.store import MediaStore
 from agent.history import Entry
 from agent.i18n import _
 from agent.i18n.translator import Translator
-from agent.media.store import MediaStore
 from agent.messages.repair import count_bytes
 from agent.transfer import FileSource
 from agent.transfer.document import DOCUMENT_THREADS, ENTRY_BYTES, LONGEST_TURN, title_of

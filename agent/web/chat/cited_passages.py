@@ -12,17 +12,17 @@ from itertools import pairwise
 
 from pydantic_ai.messages import BinaryContent, DocumentUrl, ModelMessage, ModelRequest, UserPromptPart
 
-from agent.documents.for_model import may_have_text
-from agent.documents.kinds import PDF, Document
-from agent.documents.locate import SearchableText, searchable
-from agent.documents.long_documents import File, read_again
-from agent.documents.reading import marked_page
 from agent.errors import InputError, NotFound
+from agent.files.for_model import may_have_text
+from agent.files.kinds import PDF, Document
+from agent.files.locate import SearchableText, searchable
+from agent.files.long_documents import File, read_again
+from agent.files.parts import extracted_text_of
+from agent.files.reading import marked_page
+from agent.files.sentences import refused
+from agent.files.store import ROUTE, MediaStore
 from agent.history import HistoryStore, Record
 from agent.i18n import _
-from agent.media.sentences import refused
-from agent.media.store import ROUTE, MediaStore
-from agent.messages.parts import extracted_text_of
 from agent.providers import RequestQueue, acting_for
 from agent.rendering.sources import shown_title
 from agent.system.threads import Threads

@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from agent.errors import Conflict, HistoryError, InputError, NotFound
+from agent.files.store import MediaStore
 from agent.history import (
     CHANGED_ELSEWHERE,
     NO_CONVERSATION,
@@ -26,7 +27,6 @@ from agent.history import (
     steady_now,
 )
 from agent.i18n import _
-from agent.media.store import MediaStore
 from agent.system.threads import run_to_completion
 from agent.web.chat.answers import RunningAnswers
 from agent.web.chat.expiry import FOR_EVER, UNDO_SECONDS, RetentionPeriods, delete_conversation

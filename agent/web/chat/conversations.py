@@ -11,18 +11,18 @@ from typing import Any, cast
 
 from pydantic_ai.messages import ModelResponse, UserContent
 
-from agent.documents.long_documents import without_passages
 from agent.errors import Conflict, InputError, NotFound, StoreUnavailable
+from agent.files.long_documents import without_passages
+from agent.files.references import with_data
+from agent.files.store import MediaStore
+from agent.files.transcribe import ReportProgress, Transcriber
 from agent.history import Entry, HistoryStore, Record, new_id
 from agent.i18n import _
 from agent.i18n.translator import Translator
-from agent.media.references import with_data
-from agent.media.store import MediaStore
-from agent.media.transcribe import ReportProgress, Transcriber
 from agent.messages.continuation import unfinished_text
-from agent.messages.plain_text import off_loop
 from agent.messages.prompt import Prompt
 from agent.models.catalog import ModelSpec
+from agent.plain_text import off_loop
 from agent.providers import Effort, Models
 from agent.settings import Settings
 from agent.suspension import Resumption, Suspension

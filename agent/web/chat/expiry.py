@@ -9,9 +9,9 @@ from time import monotonic, time
 from typing import Self
 
 from agent.errors import HistoryError, NotFound
+from agent.files.references import reference_of, references_in
+from agent.files.store import MediaStore
 from agent.history import PROGRAM, PROGRAM_VECTORS, HistoryStore, Record, latest_now
-from agent.media.references import reference_of, references_in
-from agent.media.store import MediaStore
 from agent.settings import Settings
 from agent.system.steady_time import BELIEVED_SECONDS, SteadyTime
 from agent.system.threads import run_to_completion

@@ -17,12 +17,12 @@ from typing import BinaryIO
 from pydantic_ai.messages import BinaryContent
 
 from agent.errors import AgentError, Busy, Conflict, HistoryError, InputError, Limited, NotFound
+from agent.files.mime import detect_mime
+from agent.files.references import files_named_in, reference_of
+from agent.files.sandbox import open_image
+from agent.files.store import MediaStore, type_of_id
 from agent.history import Entry, HistoryStore, Record, now
 from agent.i18n import LocalizedText, _, joined, listed, ngettext
-from agent.media.mime import detect_mime
-from agent.media.references import files_named_in, reference_of
-from agent.media.sandbox import open_image
-from agent.media.store import MediaStore, type_of_id
 from agent.providers import RequestQueue, acting_for
 from agent.settings import Settings
 from agent.system.threads import Threads, run_to_completion

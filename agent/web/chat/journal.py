@@ -17,14 +17,14 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_ai.messages import ModelMessage
 
 from agent.errors import AgentError, Conflict, NotFound, StoreUnavailable
+from agent.files.references import new_files, reference_of, with_references, with_urls
+from agent.files.store import MediaStore
 from agent.history import Entry, HistoryStore, Note, Record, RunEvent, RunEvents, new_id
 from agent.i18n import joined
-from agent.media.references import new_files, reference_of, with_references, with_urls
-from agent.media.store import MediaStore
 from agent.messages.repair import open_calls
+from agent.providers.retry import Wait
 from agent.response_types import ErrorResponse, Response
 from agent.run import Run
-from agent.runtime.retry import Wait
 from agent.system.threads import TEXTS, run_to_completion
 from agent.web.chat.choices import Choices
 from agent.web.chat.expiry import FOR_EVER, RetentionPeriods

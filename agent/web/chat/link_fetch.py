@@ -7,9 +7,9 @@ from urllib.parse import unquote, urlsplit
 
 from agent.errors import InputError
 from agent.fetch import Guard
+from agent.files.images import KINDS
+from agent.files.mime import SUFFIXES, detect_mime
 from agent.i18n import _
-from agent.media.images import KINDS
-from agent.media.mime import SUFFIXES, detect_mime
 from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.visitor import Visitor
 

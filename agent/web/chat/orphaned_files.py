@@ -5,8 +5,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from agent.errors import NotFound
+from agent.files.store import MediaStore, ids_in
 from agent.history import HistoryStore, Record, steady_now
-from agent.media.store import MediaStore, ids_in
 from agent.system.threads import TEXTS
 
 PROBE = "readiness"

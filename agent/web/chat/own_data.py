@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import time
 
+from agent.files.store import MediaStore, ids_in
 from agent.history import HistoryStore, Record
-from agent.media.store import MediaStore, ids_in
 from agent.system.threads import TEXTS
 from agent.web.chat.conversation_list import ATTEMPTS
 from agent.web.chat.conversations import Conversations

@@ -13,6 +13,9 @@ from datetime import datetime
 from pydantic_ai.messages import BinaryContent
 
 from agent.errors import InputError, Limited, NotFound
+from agent.files.places import MemoryPlace, Place
+from agent.files.references import conversation_of
+from agent.files.store import MediaStore, StoredFile
 from agent.history import (
     NO_CONVERSATION,
     Entry,
@@ -30,9 +33,6 @@ from agent.history import (
 )
 from agent.history.memory import MemoryStore
 from agent.i18n import _
-from agent.media.places import MemoryPlace, Place
-from agent.media.references import conversation_of
-from agent.media.store import MediaStore, StoredFile
 from agent.messages.repair import count_bytes
 
 PREFIX = "temporary"

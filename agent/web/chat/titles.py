@@ -13,10 +13,10 @@ from pydantic_ai.messages import AudioUrl, BinaryContent, DocumentUrl, ImageUrl
 
 from agent.agent import Agent
 from agent.errors import AgentError
+from agent.files.parts import extracted_text_of, is_file_name, quoted_file_name
+from agent.files.store import is_id
 from agent.history import Entry, HistoryStore, Record
 from agent.limits import Limits
-from agent.media.store import is_id
-from agent.messages.parts import extracted_text_of, is_file_name, quoted_file_name
 from agent.models.catalog import ModelSpec
 from agent.run import Run
 from agent.settings import Settings

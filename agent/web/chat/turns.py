@@ -12,11 +12,11 @@ from urllib.parse import quote, urlencode
 
 from pydantic_ai.messages import AudioUrl, DocumentUrl, ImageUrl
 
+from agent.files.parts import extracted_text_of, text_file_of
+from agent.files.store import ROUTE, is_id, type_of_id
 from agent.history import Entry, Note
 from agent.i18n import LocalizedText, _, decimal, ngettext
 from agent.i18n.translator import ENGLISH, Translator
-from agent.media.store import ROUTE, is_id, type_of_id
-from agent.messages.parts import extracted_text_of, text_file_of
 from agent.rendering.bubbles import Bubble, BubbleKind, BubbleState, Turn
 from agent.rendering.bubbles import Versions as ShownVersions
 from agent.rendering.html import around_file, as_written, fold, json_code, page_mark, source_list, without_mark_signs

@@ -9,7 +9,7 @@ from agent.errors import NotFound
 from agent.history import NO_CONVERSATION, NO_ENTRY, Entry, HistoryStore, Record
 from agent.i18n import LocalizedText
 from agent.i18n.translator import ENGLISH, Translator
-from agent.runtime.retry import Wait
+from agent.providers.retry import Wait
 from agent.system.threads import TURNS
 from agent.web.chat.answers import RunningAnswer, RunningAnswers
 from agent.web.chat.branches import hidden_after, versions_in

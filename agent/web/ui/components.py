@@ -7,9 +7,9 @@ from typing import Any, Literal, cast
 
 import gradio as gr
 
+from agent.files.transcribe import TRANSCRIPTION_MODELS, Kind, Transcriber
 from agent.i18n import LocalizedText, _, joined
 from agent.i18n.translator import ENGLISH, Translator
-from agent.media.transcribe import TRANSCRIPTION_MODELS, Kind, Transcriber
 from agent.models.catalog import ModelSpec, ProviderSpec
 from agent.models.families import billions
 from agent.providers import Effort, Status, is_off, nearest

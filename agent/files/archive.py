@@ -16,9 +16,9 @@ from urllib.parse import unquote
 from zipfile import BadZipFile, ZipFile
 from zlib import error as zlib_error
 
-from agent.documents.refusals import clean
 from agent.errors import InputError
-from agent.media.sentences import refused
+from agent.files.refusals import clean
+from agent.files.sentences import refused
 
 MAX_UNPACKED = 200_000_000
 MAX_XML = 50_000_000

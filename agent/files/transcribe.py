@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Literal
 
 from agent.errors import InputError, LocalModelError, combine_errors
+from agent.files import transcribe_worker
+from agent.files.mime import ConvertedMedia
+from agent.files.sandbox import SandboxProgram, environment, inherited
 from agent.i18n import N_, LocalizedText, _
 from agent.local.weights import HubFile, Pinned, fetch, find, hub_answers
-from agent.media import transcribe_worker
-from agent.media.mime import ConvertedMedia
-from agent.media.sandbox import SandboxProgram, environment, inherited
 from agent.providers import RequestQueue, Status
 from agent.system.project import IS_INSTALLED
 

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from agent.documents.kinds import Document
+from agent.files.kinds import Document
 from agent.system.normal_form import compatible
 
 PASSAGE = 700

@@ -20,9 +20,9 @@ from pydantic_ai.messages import (
 )
 
 from agent.errors import NotFound
+from agent.files.store import ROUTE, UNKNOWN, MediaStore, id_of, is_id
 from agent.history import Entry
-from agent.media.store import ROUTE, UNKNOWN, MediaStore, id_of, is_id
-from agent.messages.plain_text import off_loop, plain_text
+from agent.plain_text import off_loop, plain_text
 from agent.responses import Response
 
 DELETED = "(An attachment that was deleted.)"

@@ -1,4 +1,4 @@
-"""A program that runs in the sandbox (`agent.media.sandbox`) and decodes its input.
+"""A program that runs in the sandbox (`agent.files.sandbox`) and decodes its input.
 
     picture LIMITS          an image converted for a model: a line of JSON with `media_type` and `done`, then the
                             bytes; LIMITS are the fields of `images.ImageLimits`, as JSON
@@ -18,9 +18,9 @@ from io import BytesIO
 from typing import Any, cast
 
 from agent.errors import InputError
+from agent.files import images
+from agent.files.sentences import SENTENCES
 from agent.i18n import LocalizedText
-from agent.media import images
-from agent.media.sentences import SENTENCES
 
 REFUSED = 3
 RATE = 16_000

@@ -9,7 +9,7 @@ from agent.errors import AgentError, LocalModelError, ProviderError, UnknownMode
 from agent.i18n import _, joined, listed
 from agent.models.catalog import ModelSpec
 from agent.providers import ChosenLater, Connection, Endpoint, ForwardingConnection, Reasoning
-from agent.runtime.retry import is_transient
+from agent.providers.retry import is_transient
 
 log = logging.getLogger(__name__)
 

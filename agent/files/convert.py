@@ -21,18 +21,18 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from agent.documents.for_model import takes_document, with_document_texts
 from agent.errors import InputError
+from agent.files import sandbox
+from agent.files.for_model import takes_document, with_document_texts
+from agent.files.images import ImageLimits
+from agent.files.mime import ConvertedMedia, detect_mime, is_text_type, label
+from agent.files.parts import text_file_of
+from agent.files.sandbox import MAX_HEADER_BYTES, SandboxJob, run_decoder, run_in_thread
+from agent.files.sandbox_worker import IS_CLIPPED, IS_SILENT, RATE, too_long
+from agent.files.sentences import refused, sentence
 from agent.i18n import LocalizedText
-from agent.media import sandbox
-from agent.media.images import ImageLimits
-from agent.media.mime import ConvertedMedia, detect_mime, is_text_type, label
-from agent.media.sandbox import MAX_HEADER_BYTES, SandboxJob, run_decoder, run_in_thread
-from agent.media.sandbox_worker import IS_CLIPPED, IS_SILENT, RATE, too_long
-from agent.media.sentences import refused, sentence
-from agent.messages.parts import text_file_of
-from agent.messages.plain_text import off_loop
 from agent.models.catalog import ModelSpec, ProviderSpec, load_catalog
+from agent.plain_text import off_loop
 from agent.providers import RequestQueue
 from agent.system.threads import Threads
 
@@ -201,7 +201,7 @@ def media_limits(spec: ModelSpec) -> Mapping[str, int]:
 
 
 async def convert_file(data: bytes, spec: ModelSpec | None) -> ConvertedMedia:
-    """Convert an image or audio for the model. Without `spec`, convert it for `agent.media.transcribe` (audio to WAV).
+    """Convert an image or audio for the model. Without `spec`, convert it for `agent.files.transcribe` (audio to WAV).
 
     Raises `InputError`. Its text continues a sentence that begins with the file's name.
     """

@@ -9,20 +9,22 @@ from hashlib import sha256
 from time import monotonic
 from typing import Any, TypeVar, cast
 
-from agent.documents import worker
-from agent.documents.kinds import HTML, LABELS, LEFT_OUT, PDF, TEXT, Document
-from agent.documents.passages import sections_of_text
-from agent.documents.refusals import MAX_CHARACTERS, MAX_PAGES
 from agent.errors import InputError
-from agent.media.mime import detect_mime
-from agent.media.sandbox import SandboxJob, SandboxProgram, parse_sentence, run_in_thread
-from agent.media.sentences import refused
+from agent.files import document_worker
+from agent.files.kinds import HTML, LABELS, LEFT_OUT, PDF, TEXT, Document
+from agent.files.mime import detect_mime
+from agent.files.passages import sections_of_text
+from agent.files.refusals import MAX_CHARACTERS, MAX_PAGES
+from agent.files.sandbox import SandboxJob, SandboxProgram, parse_sentence, run_in_thread
+from agent.files.sentences import refused
 from agent.providers import RequestQueue
 from agent.system.threads import TEXTS, Threads
 
 T = TypeVar("T")
 
-READING = SandboxProgram(worker, memory=700 * 1024 * 1024, seconds=15, timeout_seconds=25, max_output=12_000_000)
+READING = SandboxProgram(
+    document_worker, memory=700 * 1024 * 1024, seconds=15, timeout_seconds=25, max_output=12_000_000
+)
 """A tree of 50 MB of XML takes 500 MB. Two million characters take at most 8 MB."""
 PDF_MEMORY = 300 * 1024 * 1024
 """The largest scans need less than 250 MB. A small file can ask for any amount, for example for forms in forms."""
@@ -135,7 +137,7 @@ def _run(
         raise refused("slow_document") from error
     finally:
         _remember(key, monotonic() - began)
-    if status == worker.REFUSED:
+    if status == document_worker.REFUSED:
         raise InputError(_sentence(out, kind))
     if status in (-getattr(signal, "SIGXCPU", 24), -signal.SIGABRT, -getattr(signal, "SIGKILL", 9)):
         raise refused("slow_document")

@@ -1,6 +1,6 @@
 """The documents of a conversation that are too long for its model: found in its messages, read when they are needed.
 
-A model with tools reads them with `agent.documents.tools`. Any other model gets passages for each new question.
+A model with tools reads them with `agent.tools.documents`. Any other model gets passages for each new question.
 """
 
 import asyncio
@@ -20,7 +20,8 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from agent.documents.for_model import (
+from agent.errors import AgentError, InputError
+from agent.files.for_model import (
     MIN_BYTES,
     document_room,
     documents_in,
@@ -28,15 +29,14 @@ from agent.documents.for_model import (
     question_of,
     takes_document,
 )
-from agent.documents.kinds import TEXT, UNITS, Document, Unit
-from agent.documents.passages import best_excerpts
-from agent.documents.reading import read_document, read_text_file
-from agent.errors import AgentError, InputError
-from agent.media.mime import SUFFIXES
-from agent.media.store import ROUTE, is_id
-from agent.messages.parts import document_text, extracted_text_of, text_file_of
-from agent.messages.plain_text import off_loop, plain_text
+from agent.files.kinds import TEXT, UNITS, Document, Unit
+from agent.files.mime import SUFFIXES
+from agent.files.parts import document_text, extracted_text_of, text_file_of
+from agent.files.passages import best_excerpts
+from agent.files.reading import read_document, read_text_file
+from agent.files.store import ROUTE, is_id
 from agent.models.catalog import ModelSpec
+from agent.plain_text import off_loop, plain_text
 from agent.system.threads import RANKING
 
 File = BinaryContent | DocumentUrl

@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterator, Sequence
 from io import BytesIO
 from typing import Any
 
-from agent.documents.archive import all_of, local
-from agent.documents.kinds import LINK, with_address
-from agent.documents.locate import find_passage
-from agent.documents.refusals import MAX_PAGES, checked_pages, clean
-from agent.media.sentences import refused
+from agent.files.archive import all_of, local
+from agent.files.kinds import LINK, with_address
+from agent.files.locate import find_passage
+from agent.files.refusals import MAX_PAGES, checked_pages, clean
+from agent.files.sentences import refused
 
 SIDE = 1_600
 """Pixels of the longer side of a rendered page: as many as the detector of text lines uses."""

@@ -1,4 +1,4 @@
-"""A program that runs in the sandbox (`agent.media.sandbox`) and reads a document.
+"""A program that runs in the sandbox (`agent.files.sandbox`) and reads a document.
 
     MEDIA_TYPE           the input as JSON: {"title": TEXT, "pages": [TEXT, ...], "scans": [NUMBER, ...],
                          "left_out": [NAME, ...]}
@@ -14,15 +14,15 @@ import sys
 from collections.abc import Callable, Collection
 from typing import cast
 
-from agent.documents.excel import read_xlsx
-from agent.documents.kinds import DOCX, EML, HTML, LABELS, NOTEBOOK, PDF, PPTX, RTF, XLSX
-from agent.documents.mail import read_eml, read_html, read_notebook, read_rtf
-from agent.documents.pdf import FILLED_IN, LINKS, marked_page, picture_pages, read_pdf, render_page
-from agent.documents.powerpoint import read_pptx
-from agent.documents.word import read_docx
 from agent.errors import InputError
+from agent.files.excel import read_xlsx
+from agent.files.kinds import DOCX, EML, HTML, LABELS, NOTEBOOK, PDF, PPTX, RTF, XLSX
+from agent.files.mail import read_eml, read_html, read_notebook, read_rtf
+from agent.files.pdf import FILLED_IN, LINKS, marked_page, picture_pages, read_pdf, render_page
+from agent.files.powerpoint import read_pptx
+from agent.files.sentences import sentence
+from agent.files.word import read_docx
 from agent.i18n import LocalizedText
-from agent.media.sentences import sentence
 
 REFUSED = 3
 READERS: dict[str, Callable[[bytes], tuple[str, list[str], Collection[str]]]] = {

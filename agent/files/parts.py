@@ -16,14 +16,14 @@ from urllib.parse import unquote_to_bytes
 
 from pydantic_ai.messages import BinaryContent, BinaryImage, ImageUrl, TextContent
 
-from agent.documents.encodings import decode_text
-from agent.documents.kinds import LABELS, LEFT_OUT, Document, document_type
-from agent.documents.passages import Excerpt, ranges_of
 from agent.errors import InputError
+from agent.files.encodings import decode_text
+from agent.files.images import as_png
+from agent.files.kinds import LABELS, LEFT_OUT, Document, document_type
+from agent.files.mime import SUFFIXES, detect_mime, is_text_type
+from agent.files.passages import Excerpt, ranges_of
+from agent.files.sandbox import open_image
 from agent.keyword_arguments import explains_arguments, shown
-from agent.media.images import as_png
-from agent.media.mime import SUFFIXES, detect_mime, is_text_type
-from agent.media.sandbox import open_image
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture

@@ -1,6 +1,6 @@
 """Texts about files: reasons for a refusal, the changes made to a file, and notes about its content.
 
-The sandboxed decoder can report only these sentences: see `agent.media.sandbox`.
+The sandboxed decoder can report only these sentences: see `agent.files.sandbox`.
 """
 
 from agent.errors import InputError

@@ -1,7 +1,7 @@
 """Image conversion for models: upright, no larger than the model uses, without metadata. Trusts no byte of the input.
 
-`convert_image` and `open_image` decode, so only `agent.media.sandbox_worker` calls them; the app uses
-`agent.media.sandbox`. `convert_image` checks the header before it decodes: it opens only the decoder of the detected
+`convert_image` and `open_image` decode, so only `agent.files.sandbox_worker` calls them; the app uses
+`agent.files.sandbox`. `convert_image` checks the header before it decodes: it opens only the decoder of the detected
 type, which reads the header, and `_MAX_PIXELS` gives the number of pixels of that type that fit into 200 MB.
 """
 
@@ -12,9 +12,9 @@ from io import BytesIO
 from typing import Any
 
 from agent.errors import InputError
+from agent.files.mime import ConvertedMedia, detect_mime, label
+from agent.files.sentences import refused, sentence
 from agent.i18n import LocalizedText
-from agent.media.mime import ConvertedMedia, detect_mime, label
-from agent.media.sentences import refused, sentence
 
 KINDS = ("image/png", "image/jpeg", "image/webp", "image/gif", "image/heic", "image/avif")
 MAX_RATIO = 100

@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from agent.documents.archive import Package, all_of, attribute, child, local, outermost, text_of, value_at
-from agent.documents.kinds import raised, with_address
-from agent.documents.number_formats import counted, number_text
-from agent.documents.refusals import MAX_CHARACTERS
-from agent.media.sentences import refused
+from agent.files.archive import Package, all_of, attribute, child, local, outermost, text_of, value_at
+from agent.files.kinds import raised, with_address
+from agent.files.number_formats import counted, number_text
+from agent.files.refusals import MAX_CHARACTERS
+from agent.files.sentences import refused
 
 DELETED = ("del", "moveFrom", "delText", "delInstrText")
 """Elements of deleted text."""

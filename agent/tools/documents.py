@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agent.documents.for_model import MIN_BYTES, document_room
-from agent.documents.kinds import Document
-from agent.documents.long_documents import LongDocument
-from agent.documents.passages import excerpts_in_order, indexed_for, page_mark
-from agent.documents.ranking import fused
-from agent.documents.vectors import CANDIDATES, Vectors, ranked_both_ways
 from agent.errors import AgentError, ToolError
+from agent.files.for_model import MIN_BYTES, document_room
+from agent.files.kinds import Document
+from agent.files.long_documents import LongDocument
+from agent.files.passages import excerpts_in_order, indexed_for, page_mark
+from agent.files.ranking import fused
+from agent.files.vectors import CANDIDATES, Vectors, ranked_both_ways
 from agent.models.catalog import ModelSpec
 from agent.system.threads import RANKING
 from agent.tools import Tool

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from hashlib import sha256
 from threading import Lock
 
-from agent.media.places import Place
+from agent.files.places import Place
 
 FILE_BYTES = 4096
 """The fewest bytes that a file counts for, because it takes at least one block of the disk."""

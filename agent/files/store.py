@@ -10,11 +10,11 @@ from pathlib import Path
 from pydantic_ai.messages import BinaryContent
 
 from agent.errors import HistoryError, NotFound
+from agent.files.mime import SUFFIXES
+from agent.files.owner_files import OwnerFiles
+from agent.files.places import LocalFolder, Place
 from agent.history import new_id
 from agent.i18n import _
-from agent.media.mime import SUFFIXES
-from agent.media.owner_files import OwnerFiles
-from agent.media.places import LocalFolder, Place
 from agent.system.threads import FILES, run_to_completion
 
 ROUTE = "/media/"
@@ -61,7 +61,7 @@ class MediaStore:
     """The files of each owner in a place. A visitor cannot tell another owner's file from a missing one.
 
     A file is stored once for each owner, with a reference for each message that names it, and is removed with the last
-    reference. References are stored before their messages, and removed after them. `agent.media.references` names them.
+    reference. References are stored before their messages, and removed after them. `agent.files.references` names them.
     """
 
     def __init__(self, place: Place | Path) -> None:

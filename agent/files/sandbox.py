@@ -16,11 +16,11 @@ from types import ModuleType
 from typing import IO, TypeVar
 
 from agent.errors import InputError
+from agent.files import sandbox_worker
+from agent.files.images import KINDS, ImageLimits
+from agent.files.mime import ConvertedMedia, detect_mime, label
+from agent.files.sentences import SENTENCES, refused
 from agent.i18n import LocalizedText
-from agent.media import sandbox_worker
-from agent.media.images import KINDS, ImageLimits
-from agent.media.mime import ConvertedMedia, detect_mime, label
-from agent.media.sentences import SENTENCES, refused
 from agent.system.threads import Threads
 
 T = TypeVar("T")
@@ -186,7 +186,7 @@ MAX_HEADER_BYTES = 100_000
 def convert_image(
     data: bytes, limits: ImageLimits, *, on_start: Callable[[SandboxJob], None] = lambda _: None
 ) -> ConvertedMedia:
-    """Convert an image for a model with these limits, in the sandbox (see `agent.media.images.convert_image`).
+    """Convert an image for a model with these limits, in the sandbox (see `agent.files.images.convert_image`).
 
     `on_start` receives the job, which can be killed. Raises `InputError` if the image is refused.
     """

@@ -6,8 +6,8 @@ It is a pure function, so the same question always gives the same text.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from agent.documents.kinds import TEXT, Document
-from agent.documents.ranking import PASSAGE, KeywordIndex, Passage, indexed, pieces
+from agent.files.kinds import TEXT, Document
+from agent.files.ranking import PASSAGE, KeywordIndex, Passage, indexed, pieces
 
 MAX_RANGES = 12
 """The most page ranges that are named."""

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import Any, Protocol
 
-from agent.documents.ranking import KeywordIndex, Passage
 from agent.errors import AgentError
+from agent.files.ranking import KeywordIndex, Passage
 from agent.system.threads import RANKING
 
 CANDIDATES = 100

@@ -13,11 +13,11 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from agent.documents.archive import Package, all_of, attribute, child, local, outermost, text_of, value_at
-from agent.documents.drawings import DELETED, drawn_text, equation, paragraphs, picture_text, shown_content
-from agent.documents.kinds import raised, with_address
-from agent.documents.number_formats import counted
-from agent.documents.refusals import checked_pages
+from agent.files.archive import Package, all_of, attribute, child, local, outermost, text_of, value_at
+from agent.files.drawings import DELETED, drawn_text, equation, paragraphs, picture_text, shown_content
+from agent.files.kinds import raised, with_address
+from agent.files.number_formats import counted
+from agent.files.refusals import checked_pages
 
 SECTION_CHARACTERS = 8_000
 """A section of a Word document without headings ends after about this many characters."""

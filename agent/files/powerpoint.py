@@ -6,9 +6,9 @@
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from agent.documents.archive import Package, all_of, attribute, child, local, text_of
-from agent.documents.drawings import paragraphs, shape_texts
-from agent.documents.refusals import checked_pages
+from agent.files.archive import Package, all_of, attribute, child, local, text_of
+from agent.files.drawings import paragraphs, shape_texts
+from agent.files.refusals import checked_pages
 
 
 def read_pptx(data: bytes) -> tuple[str, list[str], Collection[str]]:

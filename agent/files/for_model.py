@@ -8,12 +8,12 @@ from typing import Any, TypeGuard
 
 from pydantic_ai.messages import BinaryContent, TextContent
 
-from agent.documents.kinds import PDF, SUFFIXES, TEXT, Document
-from agent.documents.passages import Excerpt, are_whole, excerpts, whole_size
-from agent.documents.reading import read_document, read_text_file
 from agent.errors import InputError
-from agent.media.sentences import refused
-from agent.messages.parts import document_text, extracted_text_of, is_file_name, text_file_of
+from agent.files.kinds import PDF, SUFFIXES, TEXT, Document
+from agent.files.parts import document_text, extracted_text_of, is_file_name, text_file_of
+from agent.files.passages import Excerpt, are_whole, excerpts, whole_size
+from agent.files.reading import read_document, read_text_file
+from agent.files.sentences import refused
 from agent.models.catalog import ModelSpec
 from agent.system.threads import RANKING
 
