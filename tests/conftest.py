@@ -1,5 +1,6 @@
 """Fixtures for browser tests: a scripted model server, the real app as a process, and real Chromium."""
 
+import gc
 import os
 import re
 import signal
@@ -120,6 +121,14 @@ class App:
             raise
         finally:
             self.process = None
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_heap() -> Iterator[None]:
+    """Free what a file's tests have made, and let the collections of later files pass over what stays of it."""
+    yield
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
