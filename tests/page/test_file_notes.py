@@ -35,7 +35,7 @@ def pictures(count: int) -> list[str]:
 
 
 def is_seen(part: Locator) -> None:
-    becomes(True, lambda: part.evaluate(IS_SEEN), 8)
+    becomes(True, lambda: part.evaluate(IS_SEEN))
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ IN_FRONT = """(one) => {
 
 
 def in_front(part: Locator) -> None:
-    becomes(True, lambda: part.evaluate(IN_FRONT), 8)
+    becomes(True, lambda: part.evaluate(IN_FRONT))
 
 
 @pytest.mark.parametrize("begun", [False, True], ids=["start", "chat"])

@@ -436,6 +436,7 @@ def test_tab_closes_list_of_models(app: App, visit: Visit) -> None:
 @pytest.mark.gate("Axe finds no fault in any state of the page.")
 def test_axe_finds_nothing_serious_in_any_state(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
+    visitor.page.evaluate("localStorage.setItem('prompts', JSON.stringify([{ name: 'Greeting', text: 'Hello' }]))")
     found: dict[str, list[str]] = {}
 
     def look(state: str, shown: Locator) -> None:
@@ -465,9 +466,7 @@ def test_axe_finds_nothing_serious_in_any_state(app: App, visit: Visit) -> None:
     look("queued", visitor.page.get_by_role("region", name="Queued"))
     visitor.stop.click()
     visitor.idle()
-    visitor.page.evaluate("localStorage.setItem('prompts', JSON.stringify([{ name: 'Greeting', text: 'Hello' }]))")
     visitor.box.fill("")
-    visitor.box.blur()
     visitor.box.press_sequentially("/")
     look("prompts", visitor.page.locator("#composer .options [role=option]"))
     visitor.box.fill("")

@@ -98,7 +98,7 @@ def test_lost_network_loses_and_repeats_nothing(app: App, visit: Visit) -> None:
     visitor.page.wait_for_timeout(1000)
     assert "word399" not in visitor.bubbles.last.inner_text()
     visitor.page.context.set_offline(False)
-    expect(visitor.caption).to_contain_text("tokens", timeout=20_000)
+    expect(visitor.caption).to_contain_text("tokens", timeout=60_000)
     assert shown_words(visitor) == words(400)
     assert not requests[0].partition("after=")[2]
     assert requests[1].partition("after=")[2]
@@ -119,7 +119,7 @@ def test_blocked_stream_is_polled(app: App, visit: Visit) -> None:
     visitor.say("!tokens 1200 @200")
     expect(visitor.chat).to_contain_text("word100", timeout=10_000)
     expect(visitor.chat).not_to_contain_text("word1199")
-    expect(visitor.caption).to_contain_text("1,200 tokens", timeout=20_000)
+    expect(visitor.caption).to_contain_text("1,200 tokens", timeout=60_000)
     assert shown_words(visitor) == words(1200)
     assert len(held) == 1
 
@@ -296,14 +296,14 @@ def test_page_asks_for_rest_of_interrupted_answer(start_app: Callable[..., App],
     app = start_app()
     visitor = visit(app.url)
     visitor.say("!pace 60 !text " + " ".join(words(500)))
-    expect(visitor.bubbles.first).to_contain_text("word200", timeout=20_000)
+    expect(visitor.bubbles.first).to_contain_text("word200", timeout=60_000)
     app.stop(signal.SIGKILL)
     app.start()
     visitor.page.goto(app.url)
     expect(visitor.bubbles.first).to_contain_text("word300", timeout=60_000)
     expect(visitor.chat.locator("[data-kind=error]")).to_have_count(0)
     visitor.shot("continued")
-    expect(visitor.caption).to_contain_text("≈", timeout=20_000)  # of the first part, by its length
+    expect(visitor.caption).to_contain_text("≈", timeout=60_000)  # of the first part, by its length
     expect(visitor.caption).to_contain_text("another one has continued the text")
     visitor.idle()
     expect(visitor.chat.locator(".turn")).to_have_count(1)

@@ -55,7 +55,7 @@ class Proxy:
 
     def http(self, **more: Any) -> httpx.Client:
         """Return a plain HTTP client."""
-        return httpx.Client(verify=self.trusted, trust_env=False, timeout=20, **more)
+        return httpx.Client(verify=self.trusted, trust_env=False, timeout=60, **more)
 
 
 SERVER = Config(models=(VISION_MODEL,), rate=200.0)

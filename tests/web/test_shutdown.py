@@ -67,7 +67,7 @@ def start(app: App, tmp_path: Path) -> Iterator[Start]:
             for process in family(own.process.pid):
                 with suppress(psutil.Error):
                     process.kill()
-            own.process.wait(10)
+            own.process.wait(60)
 
 
 def launch(own: App, command: list[str] | None = None) -> None:
@@ -359,7 +359,7 @@ def test_first_process_can_end_while_starting(app: App, first_process: list[str]
     inner = until(lambda: psutil.Process(process.pid).children())[0]
     until(lambda: inner.name() != "unshare" and takes(inner.pid, signal.SIGTERM))
     inner.send_signal(signal.SIGTERM)
-    assert process.wait(5) == 0
+    assert process.wait(60) == 0
 
 
 def takes(pid: int, number: signal.Signals) -> bool:
