@@ -7,6 +7,7 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.conftest import App, Visitor, becomes
+from tests.peers.axe import grave
 from tests.support.scripted_server import Running
 
 pytestmark = pytest.mark.browser
@@ -249,3 +250,14 @@ def test_delete_everything_deletes_prompts(app: App, visit: Visit) -> None:
     expect(asked).to_contain_text("saved prompts")
     asked.get_by_role("button", name="Delete everything").click()
     becomes(None, lambda: visitor.page.evaluate("localStorage.getItem('prompts')"))
+
+
+def test_axe_finds_nothing_in_the_prompts(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    put(visitor, *NAMES, text="Write a short and friendly {name}, in three sentences, for a reader who is in a hurry.")
+    visitor.box.press_sequentially("/")
+    expect(options(visitor)).to_have_count(3)
+    assert not grave(visitor.page)
+    visitor.box.fill("A new prompt")
+    open_dialog(visitor)
+    assert not grave(visitor.page)
