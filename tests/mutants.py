@@ -48,6 +48,41 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
             "web/test_media_route.py",
         ),
         ("HTML files open inline", "if is_inline else f", "if True else f", "web/test_media_route.py"),
+        (
+            "text files open inline",
+            '("image/", "audio/")',
+            '("image/", "audio/", "text/plain")',
+            "web/test_media_route.py",
+        ),
+        ("files are cached for ever", "max-age=86400", "max-age=31536000", "web/test_media_route.py"),
+    ],
+    "agent/web/app.py": [
+        ("icons are cached for ever", "max-age=86400", "max-age=31536000", "web/test_static_files.py"),
+    ],
+    "agent/web/middleware/page_delivery.py": [
+        ("stand-ins are cached for a day", "max-age=3600", "max-age=86400", "web/test_static_files.py"),
+    ],
+    "agent/web/link_routes.py": [
+        (
+            "shared files in search engines",
+            '"no-store", "x-robots-tag": "noindex, nofollow"})',
+            '"no-store"})',
+            "web/test_link_files.py",
+        ),
+    ],
+    "agent/web/chat/importer.py": [
+        (
+            "order of imported chats",
+            "sorted(found, key=lambda one: one.updated_at)",
+            "found",
+            "web/test_transfer.py",
+        ),
+    ],
+    "agent/documents/pdf.py": [
+        ("pages of a PDF", "if len(document) > MAX_PAGES:", "if False:", "media/test_file_limits.py"),
+    ],
+    "agent/media/images.py": [
+        ("scans of a JPEG", ") > MAX_SCANS:", ") > 10 * MAX_SCANS:", "media/test_file_limits.py"),
     ],
     "agent/web/run_event_routes.py": [
         (

@@ -1,17 +1,14 @@
-"""Decides which tests belong to which tier, in which order they run, and which skips are allowed.
+"""Decides which tests belong to which tier, in which order they run, and how many examples a property tries.
 
 - `make test-fast` runs tests that need no app, browser, real weights or many seconds.
 - `make test`, the gate, adds the rest except tests marked `full`. A browser test is in the gate if it is marked
   `gate("promise")`, with the promise to visitors that it checks (see tests/README.md).
 - `make test-all` runs everything, and property tests with random examples.
-
-`tests/reruns.py` runs failed tests again.
 """
 
 import gc
 from collections.abc import Iterator
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,9 +16,6 @@ from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling  # pyright: ignore[reportMissingTypeStubs]
 
 gc.disable()  # imports and the list of tests create no garbage, and looking for it takes a fifth of their time
-
-ROOT = Path(__file__).resolve().parent.parent
-ALLOWED_SKIPS = ROOT / ".ci" / "skips"
 
 # Files that take longest come first. Otherwise one process would run a long file alone at the end.
 LONGEST = (
@@ -35,16 +29,11 @@ LONGEST = (
     "test_public_limits",
     "test_floods",
     "test_uploads",
-    "test_waiting",
     "test_live_page",
     "test_keyboard",
     "test_logs",
     "test_looks",
     "test_length_limit",
-    "test_camera",
-    "test_addressing",
-    "test_hosted_page",
-    "test_answers",
     "test_link_fetch",
     "test_terminal",
     "test_linear",
@@ -64,12 +53,6 @@ def in_full_tier() -> bool:
 def examples(count: int) -> int:
     """Return how many examples a property test tries: `count` in the full tier, a third in the others."""
     return count if in_full_tier() else max(5, count // 3)
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options of `.ci/run`, `make test` and `make pictures`."""
-    parser.addoption("--only-listed-skips", action="store_true", help="fail if a test is skipped that .ci/skips omits")
-    parser.addoption("--pictures", action="store_true", help="save the screenshots that tests take in tests/shots")
 
 
 def _in_browser(item: pytest.Item) -> bool:
@@ -132,45 +115,3 @@ class FilesApart(LoadScopeScheduling):
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesApart:
     """Return the scheduler that keeps each file in one process."""
     return FilesApart(config, log)
-
-
-class Skips:
-    """Collects skipped tests and fails the session if `.ci/skips` does not list one."""
-
-    def __init__(self) -> None:
-        lines = ALLOWED_SKIPS.read_text(encoding="utf-8").splitlines()
-        self._allowed = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
-        self._unlisted: list[str] = []
-
-    def _look(self, report: pytest.TestReport | pytest.CollectReport) -> None:
-        if not report.skipped or hasattr(report, "wasxfail"):
-            return
-        reason = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
-        if not any(allowed in reason for allowed in self._allowed):
-            self._unlisted.append(f"{report.nodeid}: {reason}")
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Record a skipped test."""
-        self._look(report)
-
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Record a file that is skipped as a whole."""
-        self._look(report)
-
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Fail the session if a skip is not listed."""
-        if self._unlisted and session.exitstatus == 0:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Print the names of the skipped tests."""
-        for line in self._unlisted:
-            terminalreporter.write_line(f"SKIPPED but not in .ci/skips: {line}", red=True)
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Register the plugins that see all tests, in the first process."""
-    if hasattr(config, "workerinput"):
-        return
-    if config.getoption("only_listed_skips"):
-        config.pluginmanager.register(Skips())

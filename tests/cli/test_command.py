@@ -84,4 +84,4 @@ def test_command_alone_serves_the_page(installed: Path, tmp_path: Path) -> None:
             assert answer.status == 200
     finally:
         page.terminate()
-        page.communicate(timeout=20)
+        page.communicate(timeout=60)

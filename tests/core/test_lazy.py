@@ -123,8 +123,7 @@ async def built(folder: Path) -> AsyncIterator[FastAPI]:
     finally:
         async with made.router.lifespan_context(made):
             pass
-        gc.unfreeze()  # the app changes the garbage collector's settings
-        gc.set_threshold(*before)
+        gc.set_threshold(*before)  # the app changes it
 
 
 async def test_page_is_built_as_one_application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

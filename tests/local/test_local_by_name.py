@@ -41,7 +41,7 @@ async def test_name_alone_starts_a_server(name: str) -> None:
         assert again.text
         assert children() == [child], "another server was started"
         child.kill()
-        child.wait(10)
+        child.wait(60)
         third = await agent.ask("And after a crash?", max_tokens=8)
         while third.finish_reason == "error":  # asyncio notices the exit a moment after psutil
             third = await agent.ask("And after a crash?", max_tokens=8)

@@ -150,22 +150,13 @@ async def opened(settings: Settings) -> AsyncIterator[Page]:
         ):
             await app.state.conversations.models.local.ready()
             yield Page(app, http, said)
-    finally:  # the app changes the garbage collector's settings
-        gc.unfreeze()
-        gc.set_threshold(*before)
+    finally:
+        gc.set_threshold(*before)  # the app changes it
 
 
 def sent(server: Running) -> dict[str, Any]:
     """Return the last request to the model."""
     return server.journal()[-1]["body"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def frozen_imports() -> Iterator[None]:
-    """Freeze again what the apps have unfrozen, because each full collection of a later test would look through it."""
-    yield
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
@@ -215,7 +206,6 @@ def undone() -> Iterator[None]:
     finally:
         for one, handler in zip(signals, handlers, strict=True):
             signal.signal(one, handler)
-        gc.unfreeze()
         gc.set_threshold(*before)
 
 

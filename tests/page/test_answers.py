@@ -4,10 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import expect
 
 from tests.conftest import App, Visitor, becomes
-from tests.peers.axe import violations
 from tests.support.media_files import PNG
 from tests.support.scripted_server import Config, Running
 
@@ -32,7 +31,6 @@ ANSWER = "\\n".join(
         f"```python\\ndef function({LONG}): pass\\n```",
     ]
 )
-ASK = '!tool ask_user {"question": "Which?", "choices": ["monthly", "yearly"]}'
 SCROLLS = "(table) => table.closest('.part').scrollWidth > table.closest('.part').clientWidth"
 LINES = """cell => {
   const range = document.createRange();
@@ -80,75 +78,6 @@ def test_answer_layout(own: App, visit: Callable[..., Visitor]) -> None:
     visitor.chat.get_by_role("button", name="Copy message").last.click()
     copied = "navigator.clipboard.readText()"
     becomes(True, lambda: r"Inline $E = mc^2$ and $\frac{a}{b}$; it costs $5" in visitor.page.evaluate(copied))
-
-
-def test_question_is_copied_as_its_words(own: App, visit: Callable[..., Visitor]) -> None:
-    visitor = visit(own.url)
-    visitor.allow_tools()
-    copied = "navigator.clipboard.readText()"
-    visitor.say(f"{ASK.replace('Which?', 'Which <one>?')} !text Fine.")
-    expect(visitor.chat.locator("[data-kind=question]")).to_be_visible()
-    visitor.idle()
-    visitor.chat.get_by_role("button", name="Copy message").last.click()
-    becomes("Which <one>?", lambda: visitor.page.evaluate(copied))
-    visitor.chat.get_by_role("button", name="monthly").click()
-    expect(visitor.bubbles.filter(has_text="Fine.")).to_be_visible()
-    visitor.idle()
-    expect(visitor.mine).to_have_count(2)
-    visitor.page.evaluate("navigator.clipboard.writeText('')")
-    visitor.chat.get_by_role("button", name="Copy message").last.click()
-    becomes("Which <one>?\n\nFine.", lambda: visitor.page.evaluate(copied))
-
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_axe_finds_nothing_in_full_chat(own: App, visit: Callable[..., Visitor], dark: bool) -> None:
-    visitor = visit(own.url, dark=dark, phone=dark)
-    found: dict[str, list[str]] = {}
-
-    def look(state: str, shown: Locator) -> None:
-        expect(shown.first).to_be_visible()
-        if violated := violations(visitor.page):
-            found[state] = violated
-
-    visitor.allow_tools()
-    visitor.ask(ANSWER.replace("!text", r"!reasoning So $x$. !text", 1))
-    code = visitor.bubbles.get_by_role("group", name="Code")
-    expect(code).to_have_attribute("tabindex", "0")
-    code.focus()
-    visitor.page.keyboard.press("End")
-    look("answer", code)
-    visitor.ask('!tool calculate {"expression": "17+25"} !tool calculate {"expression": "17+"} !text So.')
-    visitor.ask("!tool make !text Made.")
-    visitor.ask("!status 401")
-    closed = visitor.bubbles.locator("details:not([open]) > summary:visible, [aria-expanded=false]:visible")
-    while closed.count():
-        closed.first.click()
-    look("tools, pictures, error", visitor.bubbles.locator("details pre"))
-    visitor.say(ASK)
-    expect(visitor.chat.get_by_role("button", name="yearly")).to_be_visible()
-    visitor.choose("no-such-model")  # last, because its toast goes away by itself
-    expect(visitor.toast.locator(".toast-header[role]")).to_have_count(0)
-    visitor.page.wait_for_timeout(500)  # wait for the fade-in
-    look("question and toast", visitor.toast)
-    visitor.toast.get_by_role("button", name="Close").focus()
-    visitor.page.keyboard.press("Enter")
-    expect(visitor.toast).to_have_count(0)
-    assert not found, "\n".join(f"{state}: {line}" for state, lines in found.items() for line in lines)
-
-
-def test_model_ids_do_not_clash_with_page(app: App, visit: Callable[..., Visitor]) -> None:
-    visitor = visit(app.url)
-    own = ("composer", "chat", "model", "bar", "name", "settings", "dock", "greeting")
-    faked = "".join(f'<div id="{id_}"><p id="x-{id_}" title=">">fake {id_}</p></div>' for id_ in own)
-    count = "(ids) => ids.map((id) => document.querySelectorAll(`[id='${id}']`).length)"
-    visitor.ask(f"!text {faked}")
-    for _ in range(2):
-        expect(visitor.bubbles.first).to_contain_text("fake composer")
-        assert visitor.page.evaluate(count, own) == [1] * len(own)
-        visitor.page.reload()
-        expect(visitor.box).to_be_enabled()
-    visitor.ask("!text still here")
-    expect(visitor.bubbles.filter(has_text="still here")).to_be_visible()
 
 
 def test_refused_pictures_are_named_in_the_caption(

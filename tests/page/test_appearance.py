@@ -41,9 +41,8 @@ def test_chosen_language_stays_and_reaches_every_answer(app: App, visit: Visit) 
     expect(page.get_by_role("button", name="New chat").first).to_be_visible()
 
 
-@pytest.mark.parametrize("phone", [False, True], ids=["desktop", "phone"])
-def test_settings_are_open_after_another_language(app: App, visit: Visit, phone: bool) -> None:
-    visitor = visit(app.url, phone=phone)
+def test_settings_are_open_after_another_language(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, phone=True)
     page = visitor.page
     visitor.open_settings()
     page.get_by_label("Language", exact=True).select_option("Deutsch")
@@ -54,15 +53,14 @@ def test_settings_are_open_after_another_language(app: App, visit: Visit, phone:
     expect(page.locator("#own-data").get_by_role("status")).not_to_be_empty()
     expect(page.locator("html[data-chat]")).to_be_attached()
     expect(menu).to_be_focused()
-    visitor.shot(f"settings-after-language-{phone}")
+    visitor.shot("settings-after-language")
     page.reload()
     expect(page.locator("html[data-chat]")).to_be_attached()
     expect(page.locator("#settings.open")).to_have_count(0)
 
 
-@pytest.mark.parametrize("phone", [False, True], ids=["desktop", "phone"])
-def test_chosen_colours_stay(app: App, visit: Visit, phone: bool) -> None:
-    visitor = visit(app.url, phone=phone)
+def test_chosen_colours_stay(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
     page = visitor.page
     light = page.evaluate(GROUND)
     visitor.open_settings()
@@ -72,7 +70,7 @@ def test_chosen_colours_stay(app: App, visit: Visit, phone: bool) -> None:
     becomes(True, lambda: page.evaluate(GROUND) != light)
     dark = page.evaluate(GROUND)
     page.locator("#appearance").scroll_into_view_if_needed()
-    visitor.shot(f"appearance-dark-{phone}")
+    visitor.shot("appearance-dark")
     visitor.reload()
     assert page.evaluate("document.documentElement.dataset.colours") == "dark"
     becomes(dark, lambda: page.evaluate(GROUND))

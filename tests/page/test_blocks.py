@@ -49,13 +49,12 @@ MIDDLE = """(text) => {
 """Returns the place of the middle of a text in its line, between 0 and 1."""
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_blocks_can_be_copied_and_saved(app: App, visit: Visit, dark: bool) -> None:
-    visitor = visit(app.url, dark=dark, phone=dark)
+def test_blocks_can_be_copied_and_saved(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
     page = visitor.page
     visitor.ask(ANSWER)
     code = visitor.bubbles.locator("pre")
-    visitor.shot(f"blocks-{'dark-phone' if dark else 'light'}")
+    visitor.shot("blocks")
     for name, text in (("Copy the table as Markdown", MARKDOWN), ("Copy the table as CSV", CSV)):
         button = visitor.bubbles.get_by_role("button", name=name, exact=True)
         button.focus()
@@ -166,9 +165,8 @@ RECTANGLES = """(buttons) => buttons.map((button) => {
 })"""
 
 
-@pytest.mark.parametrize("look", [{}, {"dark": True}, {"phone": True}], ids=["light", "dark", "phone"])
-def test_button_to_the_end_covers_no_button(app: App, visit: Visit, look: dict[str, bool]) -> None:
-    visitor = visit(app.url, **look)
+def test_button_to_the_end_covers_no_button(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, phone=True)
     long = "\\n".join(f"print({number})" for number in range(60))
     visitor.ask(f"!text ```python\\n{long}\\n```\\n\\n| a | b |\\n|---|---|\\n| 1 | 2 |\\n\\n```python\\n{long}\\n```")
     to_end, copies = visitor.page.locator(".to-end"), visitor.chat.locator("[data-action=code]")
@@ -180,7 +178,7 @@ def test_button_to_the_end_covers_no_button(app: App, visit: Visit, look: dict[s
     apart = "(copy) => copy.getBoundingClientRect().top - document.querySelector('.to-end').getBoundingClientRect().top"
     visitor.page.mouse.wheel(0, copies.last.evaluate(apart))
     becomes(True, lambda: abs(copies.last.evaluate(apart)) < 8)
-    visitor.shot(f"to-end-{'-'.join(look) or 'light'}")
+    visitor.shot("to-end")
     [[left, right]] = to_end.evaluate_all(RECTANGLES)
     others = visitor.chat.locator(":is(.tools, footer) button:visible").evaluate_all(RECTANGLES)
     assert len(others) > 8

@@ -1,15 +1,12 @@
 """The list of chats at the side of the page, and the address that names the open chat."""
 
 import re
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
-from datetime import UTC, datetime, timedelta
 
 import pytest
 from playwright.sync_api import Locator, Route, expect
 
-from tests.conftest import CONFIG, App, Visitor, becomes
+from tests.conftest import App, Visitor, becomes
 from tests.support.seeded_turns import seed
 
 Visit = Callable[..., Visitor]
@@ -136,28 +133,6 @@ def test_chats_are_found_renamed_pinned_and_deleted(app: App, visit: Visit) -> N
     expect(page.locator("#chats")).to_be_hidden()
 
 
-def test_each_deletion_can_be_undone(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    page, offers = visitor.page, visitor.page.locator("#chats .offers p")
-    titles = ["Three about bread", "Two about whales", "One about ships"]
-    for title in reversed(titles):
-        new_chat(visitor, title)
-    for title in titles[1:]:
-        choose(visitor, title, "Delete")
-    expect(rows(visitor)).to_have_text(titles[:1])
-    expect(offers.locator("span")).to_have_text([f"Deleted: {title}" for title in titles[1:]])
-    visitor.shot("chats-deleted")
-    page.get_by_role("searchbox", name="Search chats").fill("bread")
-    expect(rows(visitor).locator(".excerpt mark")).to_have_text(["bread"])
-    page.get_by_role("searchbox", name="Search chats").press("Escape")
-    for count, title in ((2, titles[1]), (3, titles[2])):
-        offers.filter(has_text=title).get_by_role("button", name="Undo", exact=True).click()
-        expect(rows(visitor)).to_have_count(count)
-        expect(row(visitor, title).get_by_role("link")).to_be_focused()
-    expect(offers).to_have_count(0)
-    expect(rows(visitor)).to_have_text(titles)
-
-
 def test_offer_to_undo_waits_for_the_keyboard_and_the_pointer(app: App, visit: Visit) -> None:
     visitor = visit(app.url, fresh=True)
     page, offer = visitor.page, visitor.page.locator("#chats .offers p")
@@ -214,7 +189,6 @@ def test_answer_goes_on_in_another_chat(app: App, visit: Visit) -> None:
     expect(visitor.bubbles).to_contain_text("word199")
 
 
-@pytest.mark.gate("On a phone, the list of chats is a drawer.")
 def test_answer_that_ended_out_of_sight_is_marked(app: App, visit: Visit) -> None:
     visitor = visit(app.url, fresh=True)
     new_chat(visitor, "!text Other.")
@@ -244,6 +218,7 @@ def test_answer_that_ended_out_of_sight_is_marked(app: App, visit: Visit) -> Non
     expect(mark).to_be_hidden()
 
 
+@pytest.mark.gate("On a phone, the list of chats is a drawer.")
 def test_list_is_a_drawer_on_a_phone(app: App, visit: Visit) -> None:
     visitor = visit(app.url, phone=True)
     page = visitor.page
@@ -268,49 +243,6 @@ def test_list_is_a_drawer_on_a_phone(app: App, visit: Visit) -> None:
     page.mouse.click(380, 400)  # beside the drawer
     expect(drawer).to_be_hidden()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-
-
-def test_page_without_a_chat_shows_the_one_viewed_last(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    visitor.ask("About whales")
-    new_chat(visitor, "About ships")
-    rows(visitor).filter(has_text="whales").get_by_role("link").click()
-    expect(visitor.mine).to_have_text("About whales")
-    for _ in range(2):
-        expect(visit(app.url, like=visitor).mine).to_have_text("About whales")
-    with closing(sqlite3.connect(app.folder / "data" / "history.sqlite")) as file, file:
-        ids = [chat.get_attribute("data-id") for chat in rows(visitor).all()]
-        change = "UPDATE conversations SET record = json_set(record, '$.updated_at', ?) WHERE id = ?"
-        file.executemany(change, [((datetime.now(UTC) - timedelta(hours=2)).isoformat(), id_) for id_ in ids])
-    other = visit(app.url, like=visitor)
-    expect(other.page.locator("html[data-chat=empty]")).to_be_attached()
-    assert other.page.url.rstrip("/") == app.url
-
-
-def test_excerpt_of_a_hit_shows_no_markdown(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    otters = "**Sea otters** hold `kelp`, and ~~never~~ 2**3 hands: **2**."
-    new_chat(visitor, f"!text # Otters\n\n{otters}\n\n## Food\n\nUrchins")
-    search = visitor.page.get_by_role("searchbox", name="Search chats")
-    excerpt = rows(visitor).locator(".excerpt")
-    shown = "Otters Sea otters hold kelp, and never 2**3 hands: 2. Food Urchins"
-    for query, hits, text in (
-        ("otters", ["Otters", "otters"], shown),
-        ("kelp", ["kelp"], shown),
-        ("**sea", ["**Sea"], shown.replace("Sea", "**Sea")),  # what was searched for stays as it was found
-        ("*sea", ["*Sea"], shown.replace("Sea", "*Sea")),
-        ("`kelp`", ["`kelp`"], shown.replace("kelp", "`kelp`")),
-        ("##", ["##"], "and never 2**3 hands: 2. ## Food Urchins"),
-        ("never OTTERS **sea", ["Otters", "**Sea", "otters", "never"], shown.replace("Sea", "**Sea")),
-    ):
-        search.fill(query)
-        expect(excerpt.locator("mark")).to_have_text(hits)
-        becomes(text, lambda: excerpt.inner_text().strip("…").strip())
-    visitor.shot("hit-without-markdown")
-    seals = "*Seals* rest [on *the* ice](https://example.org/ice), 2 * 3 * 4 snake*d*case."
-    new_chat(visitor, f"!text {seals}\\n\\n| a | b |\\n|---|:--|\\n| c | d |")
-    search.fill("seals")
-    becomes("Seals rest on the ice, 2 * 3 * 4 snake*d*case. a b c d", lambda: excerpt.inner_text().strip())
 
 
 def test_hit_opens_at_its_message(app: App, visit: Visit) -> None:
@@ -411,11 +343,3 @@ def test_last_clicked_chat_is_shown(app: App, visit: Visit) -> None:
     visitor.ask("!text More.")
     expect(visitor.chat).to_contain_text("Beta.")
     expect(page).to_have_url(last)
-
-
-def test_title_of_the_model_shows_without_reload(start_app: Callable[..., App], visit: Visit) -> None:
-    visitor = visit(start_app(CONFIG + "titles = true\n").url, fresh=True)
-    visitor.ask("!wait 1 !text Ships float.")
-    expect(rows(visitor)).to_contain_text("Ships float. --- Ships float.")
-    expect(visitor.page.locator("#name")).to_contain_text("Ships float. ---")
-    expect(visitor.mine).to_have_count(1)

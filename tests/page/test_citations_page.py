@@ -33,7 +33,6 @@ WATCH_ENDS = """() => {
     if (ended) window.listed ??= Boolean(log.querySelector("[data-kind=sources]"));
   }).observe(log, { childList: true, subtree: true });
 }"""
-ANSWER = "() => document.querySelector('#chat .turn').innerHTML"
 
 
 def annotations() -> list[dict[str, Any]]:
@@ -88,41 +87,8 @@ def choose(visitor: Visitor, item: str) -> None:
     visitor.page.get_by_role("menuitem", name=item).click()
 
 
-def exported(visitor: Visitor, item: str) -> Path:
-    with visitor.page.expect_download() as download:
-        choose(visitor, item)
-    return download.value.path()
-
-
 def card(visitor: Visitor) -> Locator:
     return visitor.page.get_by_role("tooltip")
-
-
-def test_answer_has_numbers_and_a_list(ask: Callable[..., Visitor], own: App) -> None:
-    visitor = ask()
-    expect(chips(visitor)).to_have_count(3)
-    visitor.shot("citations-light")
-    for _ in range(2):
-        expect(chips(visitor)).to_have_text(["1", "2", "1"])
-        expect(visitor.chat.locator("strong + .mark")).to_have_text("1")
-        expect(visitor.chat.locator("td:last-child .mark")).to_have_text("1")
-        expect(items(visitor)).to_have_text(
-            [re.compile("Rain in Cologne *weather.example"), re.compile("rhine.example")]
-        )
-        for link, url in ((chips(visitor).nth(0), RAIN), (items(visitor).locator("a").nth(1), RIVER)):
-            expect(link).to_have_attribute("href", url)
-            expect(link).to_have_attribute("rel", "noopener noreferrer")
-            expect(link).to_have_attribute("target", "_blank")
-        expect(chips(visitor).nth(0)).to_have_attribute("aria-label", "Source 1: Rain in Cologne, weather.example")
-        expect(visitor.chat.locator("[data-kind=sources]")).to_contain_text(EVIL)
-        assert visitor.page.evaluate("window.hit") is None
-        expect(visitor.chat.get_by_role("article", name="Answer")).to_have_count(1)
-        assert "javascript:alert" not in visitor.chat.inner_html()
-        expect(visitor.chat.locator("math")).to_have_count(1)
-        live = visitor.page.evaluate(ANSWER)
-        visitor.reload()
-        expect(chips(visitor).nth(0)).to_have_attribute("aria-label", re.compile("Source"))
-        becomes(live, lambda: visitor.page.evaluate(ANSWER))
 
 
 def test_numbers_come_with_the_end_of_the_stream(own: App, visit: Visit, openai: Playing) -> None:
@@ -304,24 +270,6 @@ def test_document_that_is_gone_is_shown_in_the_list(ask_document: Callable[..., 
     expect(items(visitor).locator("q")).to_be_visible()
 
 
-@pytest.mark.parametrize("look", [{"dark": True}, {"phone": True}, {}], ids=["dark", "phone", "light"])
-def test_marked_page_has_no_accessibility_faults(ask_document: Callable[..., Visitor], look: dict[str, bool]) -> None:
-    visitor = ask_document(messages.page_citation(2, RENT), **look)
-    visitor.shot(f"passage-list-{next(iter(look), 'light')}")
-    chips(visitor).click()
-    expect(visitor.page.locator("#viewer .stage img")).to_be_visible()
-    visitor.shot(f"passage-page-{next(iter(look), 'light')}")
-    assert violations(visitor.page) == []
-
-
-@pytest.mark.parametrize("look", [{"dark": True}, {"phone": True}], ids=["dark", "phone"])
-def test_citations_have_no_accessibility_faults(ask: Callable[..., Visitor], look: dict[str, bool]) -> None:
-    visitor = ask(**look)
-    expect(chips(visitor)).to_have_count(3)
-    visitor.shot(f"citations-{'dark' if 'dark' in look else 'phone'}")
-    assert violations(visitor.page) == []
-
-
 def test_printed_list_has_the_addresses(ask: Callable[..., Visitor]) -> None:
     visitor = ask()
     visitor.page.emulate_media(media="print")
@@ -329,54 +277,3 @@ def test_printed_list_has_the_addresses(ask: Callable[..., Visitor]) -> None:
     assert chips(visitor).nth(0).evaluate(after) == "none"
     assert items(visitor).locator("a").nth(1).evaluate(after) == f'" ({RIVER})"'
     visitor.page.emulate_media(media="screen")
-
-
-def test_links_exports_and_imports_have_the_sources(ask: Callable[..., Visitor], own: App, visit: Visit) -> None:
-    visitor = ask()
-    page = visitor.page
-    for form in ("Export as a page", "Export as Markdown"):
-        text = exported(visitor, form).read_text()
-        assert "[1]" in text or "\\[1\\]" in text
-        assert "Sources" in text
-        assert "<script>window" not in text
-    file = exported(visitor, "Export as JSON").read_bytes()
-    choose(visitor, "Share")
-    dialog = page.get_by_role("dialog", name="Share this chat")
-    dialog.get_by_role("button", name="Create link").click()
-    address = dialog.get_by_role("textbox", name="Link").input_value()
-    page.keyboard.press("Escape")
-
-    reader = visit(own.url, fresh=True)
-    reader.page.goto("about:blank")
-    reader.page.context.clear_cookies()
-    reader.page.goto(address)
-    marks = reader.page.locator("sup.mark a")
-    expect(marks).to_have_text(["[1]", "[2]", "[1]"])
-    expect(marks.first).to_have_attribute("href", RAIN)
-    expect(marks.first).to_have_attribute("rel", "noopener noreferrer")
-    expect(reader.page.locator(".sources li")).to_contain_text(["weather.example", EVIL])
-    assert violations(reader.page) == []
-    reader.shot("citations-link")
-    reader.page.get_by_role("button", name="Continue this chat").click()
-    expect(chips(reader)).to_have_text(["1", "2", "1"])
-
-    foot = page.locator("#chats-foot")
-    file = file.replace(page.url.rpartition("/")[2].encode(), b"0" * 32)  # a chat that is not here
-    foot.locator("input").set_input_files({"name": "file.json", "mimeType": "application/json", "buffer": file})
-    expect(foot.get_by_role("status")).to_have_text("1 chat was imported.")
-    before = page.url
-    page.locator(f"#chats li:not([data-id='{before.rpartition('/')[2]}']) a").first.click()
-    expect(page).not_to_have_url(before)
-    expect(chips(visitor)).to_have_text(["1", "2", "1"])
-
-
-def test_model_cannot_make_numbers_of_its_own(own: App, visit: Visit, openai: Playing) -> None:
-    visitor = visit(own.url)
-    visitor.choose("gpt-6-luna")
-    openai.clear()
-    own_number = '<a class="mark" data-source="1" data-passage="0" href="https://evil.example">1</a>'
-    hidden = '<button type="button" data-source="1">x</button> {\ufdd01.0 https://evil.example\ufdd1'
-    openai.play(responses.answer(f"Fake: {own_number} {hidden}"))
-    visitor.ask("hello")
-    expect(visitor.bubbles.first).to_contain_text("Fake")
-    expect(visitor.chat.locator(".mark, [data-kind=sources]")).to_have_count(0)

@@ -20,7 +20,6 @@ from agent.web.chat.link_fetch import LinkFetcher
 from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.visitor import Visitor as Asker
 from tests.conftest import App, Visitor
-from tests.peers.axe import grave
 from tests.support import media_files
 from tests.support.scripted_server import Config, Running, running
 from tests.support.small_site import Asked, Said, Site, answer, site, to
@@ -170,29 +169,6 @@ def test_page_asks_before_fetching_picture(world: World, visit: Visit) -> None:
 
 
 @pytest.mark.browser
-def test_attached_picture_can_be_removed(world: World, visit: Visit) -> None:
-    visitor = visit(world.app.url)
-    attach(visitor, f"{world.site.url}/bytes.jpg")
-    said = visitor.page.locator("#attached li")
-    expect(said).to_have_text("bytes.png")
-    visitor.choose(BLIND)
-    expect(said).to_contain_text("cannot see pictures")
-    thumbnails(visitor).get_by_role("button").click()
-    expect(thumbnails(visitor)).to_have_count(0)
-    expect(said).to_have_count(0)
-
-
-@pytest.mark.browser
-def test_picture_belongs_to_its_visitor(world: World, visit: Visit) -> None:
-    visitor, other = visit(world.app.url), visit(world.app.url)
-    attach(visitor, f"{world.site.url}/photo.png")
-    source = thumbnails(visitor).locator("img").get_attribute("src")
-    assert source
-    assert visitor.page.request.get(source).body() == PNG
-    assert other.page.request.get(source).status == 404
-
-
-@pytest.mark.browser
 def test_wait_is_shown_and_typing_stays(world: World, visit: Visit) -> None:
     visitor = visit(world.app.url)
     world.slow.may.clear()
@@ -203,29 +179,6 @@ def test_wait_is_shown_and_typing_stays(world: World, visit: Visit) -> None:
     world.slow.may.set()
     expect(thumbnails(visitor)).to_have_count(1)
     expect(visitor.box).to_have_value("and what is this?")
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize("how", ["pressed", "removed"])
-def test_wait_can_be_cancelled(world: World, visit: Visit, how: str) -> None:
-    visitor = visit(world.app.url)
-    world.slow.may.clear()
-    world.slow.asked.clear()
-    world.slow.gone.clear()
-    link = f"{world.site.url}/never.png"
-    attach(visitor, link)
-    expect(rows(visitor).locator("span")).to_contain_text("Fetching")
-    assert world.slow.asked.wait(20)
-    if how == "pressed":
-        rows(visitor).get_by_role("button", name="Leave it as text").click()
-        expect(visitor.box).to_have_value(link)
-    else:
-        visitor.box.fill("Never mind.")
-    expect(rows(visitor)).to_have_count(0)
-    assert world.slow.gone.wait(20), "the server is still fetching"
-    attach(visitor, f"{world.site.url}/photo.png")  # the next fetch is not delayed
-    expect(thumbnails(visitor)).to_have_count(1)
-    expect(visitor.box).to_have_value("")
 
 
 REFUSED = {
@@ -315,24 +268,6 @@ def test_page_names_host_and_ignores_other_text(world: World, visit: Visit) -> N
     expect(rows(visitor)).to_have_count(1)
     visitor.box.press_sequentially("x")
     expect(rows(visitor)).to_have_count(0)
-
-
-@pytest.mark.browser
-def test_question_works_by_keyboard_on_dark_phone(world: World, visit: Visit) -> None:
-    visitor = visit(world.app.url, phone=True, dark=True)
-    paste(visitor, f"{world.site.url}/photo.png")
-    ask = rows(visitor).get_by_role("button", name="Attach the picture")
-    expect(ask).to_be_visible()
-    visitor.shot("link-asked-phone-dark")
-    assert grave(visitor.page) == []
-    for _ in range(12):
-        visitor.page.keyboard.press("Shift+Tab")
-        if ask.evaluate("one => one === document.activeElement"):
-            break
-    visitor.page.keyboard.press("Enter")
-    expect(thumbnails(visitor)).to_have_count(1)
-    expect(visitor.box).to_be_focused()
-    expect(visitor.box).to_have_value("")
 
 
 @pytest.mark.browser

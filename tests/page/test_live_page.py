@@ -3,16 +3,13 @@
 import re
 import signal
 from collections.abc import Callable
-from io import BytesIO
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from PIL import Image, ImageChops
 from playwright.sync_api import Route, expect
 
 from tests.conftest import CONFIG, App, Visitor, becomes, in_module
-from tests.support.scripted_server import Config, Running, running
+from tests.support.scripted_server import Running
 
 pytestmark = pytest.mark.browser
 
@@ -67,12 +64,10 @@ SCENES = [
     "!tokens 3000 @5000",
     '!tool ask_user {"question": "Which table?", "choices": ["monthly", "yearly"]}',  # the last, because it waits
 ]
-PICTURED = [scene for scene in SCENES if re.search("print|First|failed|make", scene)]
 REFRESH = "document.dispatchEvent(new CustomEvent('chat-wanted', { detail: location.pathname.split('/c/')[1] ?? '' }))"
 """Asks for a view again."""
 VIEWS = "**/conversations/*?format=blocks"
 MESSAGES = re.compile(r"/conversations(/\w+/messages)?$")
-LOADED = "[...document.images].every((image) => image.complete)"
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +98,7 @@ def test_lost_network_loses_and_repeats_nothing(app: App, visit: Visit) -> None:
     visitor.page.wait_for_timeout(1000)
     assert "word399" not in visitor.bubbles.last.inner_text()
     visitor.page.context.set_offline(False)
-    expect(visitor.caption).to_contain_text("tokens", timeout=20_000)
+    expect(visitor.caption).to_contain_text("tokens", timeout=60_000)
     assert shown_words(visitor) == words(400)
     assert not requests[0].partition("after=")[2]
     assert requests[1].partition("after=")[2]
@@ -124,7 +119,7 @@ def test_blocked_stream_is_polled(app: App, visit: Visit) -> None:
     visitor.say("!tokens 1200 @200")
     expect(visitor.chat).to_contain_text("word100", timeout=10_000)
     expect(visitor.chat).not_to_contain_text("word1199")
-    expect(visitor.caption).to_contain_text("1,200 tokens", timeout=20_000)
+    expect(visitor.caption).to_contain_text("1,200 tokens", timeout=60_000)
     assert shown_words(visitor) == words(1200)
     assert len(held) == 1
 
@@ -146,52 +141,6 @@ def test_end_and_reload_show_the_same(making_app: App, visit: Visit) -> None:
     becomes(before, lambda: visitor.page.evaluate(CONTENT))
 
 
-def test_answers_of_several_models_are_named(start_app: Callable[..., App], visit: Visit) -> None:
-    with running(Config(models=("Qwen/Qwen3-8B", "lab/Other"), rate=500.0)) as server:
-        visitor = visit(start_app(VLLM_BASE_URL=server.base_url).url)
-        visitor.ask("!text One.")
-        visitor.ask("!text Two.")
-        captions = visitor.chat.locator(".turn > footer .caption")
-        visitor.page.evaluate(COUNT_REDRAWS)
-        for model in ("lab/Other", "lab/Other", "Qwen/Qwen3-8B"):
-            visitor.choose(model)
-            visitor.ask("!wait 0.5 !text More.")  # so that the page reads the answer while it is written
-            visitor.page.wait_for_timeout(300)  # the stored conversation has been shown over it
-        names = ("Qwen3-8B", "Qwen3-8B", "Other", "Other", "Qwen3-8B")
-        named = [re.compile(rf"^{name} · [\d.]+ s to first token") for name in names]
-        expect(captions).to_have_text(named)
-        assert visitor.page.evaluate("window.redraws") == 0
-        visitor.shot("models-named")
-        visitor.reload()
-        expect(captions).to_have_text(named)
-
-
-def test_end_of_answer_changes_no_pixel(making_app: App, visit: Visit) -> None:
-    """The page asks for nothing after an answer, and looks the same with its last frame and with the stored turns."""
-    visitor = visit(making_app.url, fresh=True)
-    visitor.allow_tools()
-    asked = list[str]()
-    visitor.page.evaluate(in_module("live", KEEP_LAST))
-
-    def picture() -> Image.Image:
-        changing = [visitor.page.locator("#composer"), visitor.chat.locator("audio")]
-        return Image.open(BytesIO(visitor.page.screenshot(animations="disabled", mask=changing))).convert("RGB")
-
-    visitor.page.on("request", lambda request: "format=blocks" in request.url and asked.append(request.url))
-    for number, scene in enumerate(PICTURED, 1):
-        visitor.say(f"!wait 0.5 {scene}")  # so that the page reads the answer while it is written
-        becomes(True, lambda: visitor.page.evaluate(LOADED))
-        expect(visitor.chat.locator(".turn > footer .caption")).to_have_count(number)
-        visitor.idle()
-        assert all("/runs/" in url for url in asked), scene
-        before, turns = picture(), visitor.page.evaluate(TURNS)
-        visitor.page.evaluate(f"window.seen = undefined, {REFRESH}")
-        becomes(True, lambda: bool(visitor.page.evaluate("window.seen?.turns?.length")))
-        assert visitor.page.evaluate(TURNS) == turns, scene
-        assert ImageChops.difference(before, picture()).getbbox() is None, scene
-        asked.clear()
-
-
 def test_message_is_one_request_and_one_stream(app: App, visit: Visit) -> None:
     """Nothing about the chat goes through Gradio's queue."""
     visitor = visit(app.url, fresh=True)
@@ -203,8 +152,7 @@ def test_message_is_one_request_and_one_stream(app: App, visit: Visit) -> None:
     assert len([path for _method, path in asked if path.startswith("/runs/")]) == 1
 
 
-@pytest.mark.parametrize("told", ["", '{"type": "progress", "text": "Sending"}\n'], ids=["nothing", "progress"])
-def test_message_whose_answer_breaks_off_is_sent_again(app: App, visit: Visit, told: str) -> None:
+def test_message_whose_answer_breaks_off_is_sent_again(app: App, visit: Visit) -> None:
     """A process that stops ends the answer to a message before its last line. The message is stored once."""
     visitor = visit(app.url, fresh=True)
     visitor.ask("!text One.")
@@ -216,7 +164,7 @@ def test_message_whose_answer_breaks_off_is_sent_again(app: App, visit: Visit, t
         broken.append(route)
         answer = route.fetch()
         assert '"done"' in answer.text()
-        return route.fulfill(response=answer, body=told)
+        return route.fulfill(response=answer, body='{"type": "progress", "text": "Sending"}\n')
 
     visitor.page.route(MESSAGES, break_off)
     visitor.say("!text Two.")
@@ -227,8 +175,7 @@ def test_message_whose_answer_breaks_off_is_sent_again(app: App, visit: Visit, t
     expect(visitor.mine).to_have_text(["!text One.", "!text Two.", "!text Three."])
 
 
-@pytest.mark.parametrize("answer", [{"status": 503, "json": {"detail": "full"}}, {"status": 502, "body": ""}])
-def test_lost_end_is_asked_for_again(app: App, visit: Visit, answer: dict[str, Any]) -> None:
+def test_lost_end_is_asked_for_again(app: App, visit: Visit) -> None:
     """After an end that is not stored, the page asks for the stored turns, also if it is first refused them."""
     visitor = visit(app.url, fresh=True)
     lost = list[Route]()
@@ -236,7 +183,7 @@ def test_lost_end_is_asked_for_again(app: App, visit: Visit, answer: dict[str, A
     def lose(route: Route) -> None:
         if not lost:
             lost.append(route)
-            route.fulfill(**answer)
+            route.fulfill(status=503, json={"detail": "full"})
         else:
             route.continue_()
 
@@ -349,14 +296,14 @@ def test_page_asks_for_rest_of_interrupted_answer(start_app: Callable[..., App],
     app = start_app()
     visitor = visit(app.url)
     visitor.say("!pace 60 !text " + " ".join(words(500)))
-    expect(visitor.bubbles.first).to_contain_text("word200", timeout=20_000)
+    expect(visitor.bubbles.first).to_contain_text("word200", timeout=60_000)
     app.stop(signal.SIGKILL)
     app.start()
     visitor.page.goto(app.url)
     expect(visitor.bubbles.first).to_contain_text("word300", timeout=60_000)
     expect(visitor.chat.locator("[data-kind=error]")).to_have_count(0)
     visitor.shot("continued")
-    expect(visitor.caption).to_contain_text("≈", timeout=20_000)  # of the first part, by its length
+    expect(visitor.caption).to_contain_text("≈", timeout=60_000)  # of the first part, by its length
     expect(visitor.caption).to_contain_text("another one has continued the text")
     visitor.idle()
     expect(visitor.chat.locator(".turn")).to_have_count(1)

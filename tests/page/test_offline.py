@@ -18,15 +18,14 @@ pytestmark = pytest.mark.browser
 Visit = Callable[..., Visitor]
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark-phone"])
-def test_offline_page_says_so_and_keeps_the_text(app: App, visit: Visit, dark: bool) -> None:
-    visitor = visit(app.url, dark=dark, phone=dark, fresh=True)
+def test_offline_page_says_so_and_keeps_the_text(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, fresh=True)
     note = visitor.page.locator("#offline")
     visitor.ask("!text First.")  # the page has loaded everything
     expect(note).to_be_hidden()
     visitor.page.context.set_offline(True)
     expect(note).to_have_text("You are offline. What you type stays here.")
-    visitor.shot(f"offline-{'dark-phone' if dark else 'light'}")
+    visitor.shot("offline")
     visitor.say("!text Sent later.")
     expect(note).to_have_text("Not sent, because you are offline. Your message stays here.")
     expect(visitor.box).to_have_value("!text Sent later.")
@@ -206,10 +205,9 @@ def test_dead_server_is_noticed(start_app: Callable[..., App], visit: Visit) -> 
     expect(visitor.chat).to_contain_text("word599")
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark-phone"])
-def test_frozen_server_goes_on(start_app: Callable[..., App], visit: Visit, dark: bool) -> None:
+def test_frozen_server_goes_on(start_app: Callable[..., App], visit: Visit) -> None:
     own = start_app()
-    visitor = visit(own.url, fresh=True, dark=dark, phone=dark)
+    visitor = visit(own.url, fresh=True)
     process = own.process
     assert process
 
@@ -217,8 +215,7 @@ def test_frozen_server_goes_on(start_app: Callable[..., App], visit: Visit, dark
         process.send_signal(signal.SIGCONT)
 
     try:
-        name = "frozen-dark-phone" if dark else "frozen"
-        survive(visitor, lambda: process.send_signal(signal.SIGSTOP), thaw, name)
+        survive(visitor, lambda: process.send_signal(signal.SIGSTOP), thaw, "frozen")
     finally:
         thaw()
     expect(visitor.chat).to_contain_text("word599")
@@ -295,17 +292,6 @@ def test_proxy_does_not_hide_a_dead_server(start_app: Callable[..., App], visit:
     with stubborn_proxy(own.port) as url:
         visitor = visit(url, fresh=True)
         survive(visitor, lambda: own.stop(signal.SIGKILL), own.start, "proxied")
-
-
-def test_slow_model_is_no_dead_server(app: App, visit: Visit) -> None:
-    visitor = visit(app.url, fresh=True)
-    visitor.page.evaluate("""() => {
-      window.silences = [];
-      document.addEventListener("server-silent", ({ detail }) => window.silences.push(detail));
-    }""")
-    visitor.ask("!wait 12 !text Late. !wait 9 !text Later.")
-    expect(visitor.chat).to_contain_text("Later.")
-    assert visitor.page.evaluate("window.silences") == []
 
 
 def test_page_can_be_installed(app: App, visit: Visit) -> None:

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 from playwright.sync_api import expect
 
@@ -71,23 +70,6 @@ def test_visitor_deletes_everything(app: App, visit: Visit) -> None:
     expect(state).to_have_text(re.compile("Chats: 1, messages: 2"))
 
 
-def test_chat_that_can_be_brought_back_is_not_counted(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    page, state = visitor.page, visitor.page.locator("#own-data").get_by_role("status")
-    for title in "One", "Two":
-        page.get_by_role("button", name="New chat").first.click()
-        visitor.ask(f"!text {title}")
-    visitor.open_settings()
-    expect(state).to_have_text(re.compile(r"Chats: 2, .* kB\.$"))
-    page.locator("#chats li").first.hover()
-    page.locator("#chats li .more").first.click()
-    page.locator("#chats-menu").get_by_role("menuitem", name="Delete").click()
-    expect(state).to_have_text(re.compile(r"Chats: 1, .* kB\.$"))  # without a date
-    visitor.shot("own-data-deleted")
-    page.get_by_role("button", name="Undo").click()
-    expect(state).to_have_text(re.compile(r"Chats: 2, .* kB\.$"))
-
-
 LATE_VIEW = """() => {
     const detail = { conversation: "late", turns: [] };
     document.dispatchEvent(new CustomEvent("chat-view", { detail }));
@@ -114,22 +96,3 @@ def test_late_news_leave_what_was_done(app: App, visit: Visit) -> None:
     visitor.close_settings()
     visitor.open_settings()
     expect(state).to_have_text("Nothing is kept: 0 chats, 0 messages, 0 files.")
-
-
-def test_files_that_are_not_sent_are_counted_apart(app: App, visit: Visit, tmp_path: Path) -> None:
-    visitor = visit(app.url)
-    visitor.ask("!text Sent without a file.")
-    (tmp_path / "notes.txt").write_text("words")
-    visitor.page.locator("#composer input[type=file]").set_input_files([tmp_path / "notes.txt"])
-    expect(visitor.page.locator("#attached li")).to_have_count(1)
-    visitor.page.get_by_role("button", name="Remove file: notes.txt").click()
-    expect(visitor.page.locator("#attached li")).to_have_count(0)
-    visitor.open_settings()
-    expect(visitor.page.locator("#own-data").get_by_role("status")).to_contain_text(
-        re.compile(
-            r"files: 0, together [\d.]+ kB\. "
-            r"Attached files that were not sent: 1\. They are deleted automatically after a while\."
-        )
-    )
-    visitor.page.locator("#own-data").scroll_into_view_if_needed()
-    visitor.shot("own-data-unsent")

@@ -2,10 +2,8 @@
 
 import re
 import select
-import signal
 import socket
 from collections.abc import Callable
-from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Route, expect
@@ -16,17 +14,6 @@ from tests.support.scripted_server import Config, Running, running
 pytestmark = pytest.mark.browser
 
 Visit = Callable[..., Visitor]
-
-WATCH_ANSWER = """() => {
-  window.texts = [];
-  const look = () => {
-    const text = [...document.querySelectorAll("#chat .answer .part")].map((one) => one.innerText).join("").trim();
-    if (text !== window.texts.at(-1)) window.texts.push(text);
-    requestAnimationFrame(() => setTimeout(look)); // as it was drawn
-  };
-  look();
-}"""
-"""Keeps each text of the answers that was seen."""
 
 
 def closed(journal: list[dict[str, object]], text: str) -> object:
@@ -56,51 +43,6 @@ def test_each_type_starts_a_bubble(app: App, visit: Visit) -> None:
     visitor.shot("bubbles")
 
 
-HOSTILE = r"<img/src=x/onerror=alert(1)>**b**$$x$$\\(y\\)`c`&amp;www.e.vil"
-"""A tool name that a model made up: HTML, Markdown, a link and formulas."""
-
-
-def test_failed_tool_shows_why_while_collapsed(start_app: Callable[..., App], visit: Visit) -> None:
-    """This holds live and after a reload. Output of models and tools is always shown as text."""
-    own = start_app(CONFIG.replace("[agent]", "[agent]\ntool_seconds = 5"))
-    visitor = visit(own.url)
-    visitor.allow_tools()
-    calls = f'{HOSTILE} {{}} calculate {{"expression": "1/0"}} nap {{"seconds": 30}} calculate {{"expression": "2+2"}}'
-    visitor.ask(f"!tools {calls} !text Done.")
-    expect(visitor.chat.locator(".said")).to_contain_text("Nap · failed: The tool took longer")
-    titles = visitor.chat.locator("summary:visible, [data-action=steps]")
-    for reloaded in (False, True):
-        if reloaded:
-            visitor.page.reload()
-        expect(titles).to_have_count(4)
-        names = [title.inner_text() for title in titles.all()]
-        assert names[0].startswith("4 tools · 3 failed")
-        assert names[1].startswith(f"{HOSTILE} · failed: There is no tool named")
-        assert names[2:] == [
-            "Calculate · failed: '1/0' divides by zero",
-            "Nap · failed: The tool took longer than 5 s and was given up",
-        ]
-        titles.first.click()
-        expect(titles).to_have_count(5)
-        expect(titles.last).to_have_text("Calculate")
-        expect(titles.nth(1).locator("img, strong, a, math, code")).to_have_count(0)
-        bad = [title.locator(".title").evaluate("one => getComputedStyle(one).color") for title in titles.all()]
-        assert bad[0] != bad[1] == bad[2] == bad[3] != bad[4]
-        visitor.shot(f"failed-tools-{reloaded}")
-
-
-def test_reasoning_shows_duration_and_folds(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    visitor.ask("!think 90 @100 !text Done.")
-    group = visitor.bubbles.nth(0)
-    expect(group.locator("summary")).to_have_text(re.compile(r"^Reasoning · (0\.[6-9]|1\.\d) s$"))
-    expect(group.locator(".parts")).to_be_hidden()
-    group.locator(".title").click()
-    expect(group.locator(".parts")).to_be_visible()
-    expect(group).to_contain_text("thought5")
-    visitor.shot("reasoning-open")
-
-
 @pytest.mark.gate("A failure is explained in the chat, which continues.")
 def test_error_is_a_bubble_and_chat_continues(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
@@ -111,30 +53,6 @@ def test_error_is_a_bubble_and_chat_continues(app: App, visit: Visit) -> None:
     expect(visitor.chat.locator("[data-kind=error]").last).to_contain_text("broke off")
     visitor.ask("!text Back again.")
     expect(visitor.chat).to_contain_text("Back again.")
-
-
-def test_markdown_code_tables_and_latex_render(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    visitor.ask(
-        "!text # Head\\n\\n**bold** and `code`\\n\\n| a | b |\\n|---|---|\\n| 1 | 2 |\\n\\n"
-        "```python\\nprint(1)\\n```\\n\\n$$x^2$$ and \\(y_1\\)"
-    )
-    bubble = visitor.bubbles.nth(0)
-    for selector in ("h1", "strong", "table td", "pre code.language-python", "math"):
-        expect(bubble.locator(selector).first).to_be_visible()
-    expect(bubble.locator("math[display=block]")).to_have_count(1)
-    expect(bubble.locator("math")).to_have_count(2)
-    visitor.shot("markdown")
-
-
-def test_white_space_and_emoji_arrive_intact(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    expect(visitor.page.locator("#model-button")).to_have_text("Qwen3-8B")
-    visitor.ask("!text \\n  two spaces\\n\\n```\\n\\ttab\\n    four 👩‍🚀\\n```\\n\\n")
-    visitor.chat.locator("[data-action=copy]").last.click()
-    copied = "\n  two spaces\n\n```\n\ttab\n    four 👩‍🚀\n```\n\n"
-    becomes(copied, lambda: visitor.page.evaluate("navigator.clipboard.readText()"))
-    expect(visitor.bubbles.nth(0).locator("pre code")).to_have_text("\ttab\n    four 👩‍🚀\n")
 
 
 @pytest.mark.gate("What a model writes cannot become part of the page.")
@@ -170,64 +88,16 @@ def test_html_of_a_message_stays_in_the_chat(app: App, visit: Visit) -> None:
     expect(visitor.chat.locator("input:visible, textarea:visible")).to_have_count(0)
 
 
-def test_text_in_angle_brackets_is_shown(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    asked = "!text Java has List<String> and <textarea>, a <b and c> d, `<i>` and `a`. The <title> END"
-    said = "Java has List<String> and <textarea>, a <b and c> d, <i> and a. The <title> END"
-    visitor.ask(asked)
-    for _ in "answered", "reloaded":
-        expect(visitor.bubbles.first).to_have_text(said)
-        expect(visitor.mine).to_have_text(f"!text {said}")
-        copies = visitor.chat.get_by_role("button", name="Copy")
-        for button, text in ((copies.first, asked), (copies.last, asked.removeprefix("!text "))):
-            button.click()
-            becomes(text, lambda: visitor.page.evaluate("navigator.clipboard.readText()"))
-        visitor.page.reload()
-    visitor.chat.get_by_role("button", name="Edit").click()
-    expect(visitor.chat.get_by_role("textbox")).to_have_value(asked)
-
-
-def test_question_is_shown_as_typed(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    typed = "# 2*3*4*5 and \\* of a_b_c\n\n    1986. [x](y), https://example.org/a_b?c=1&d=_2.\n- > x | y &lt; ~~z~~"
-    asked = f"{typed}\n\n```\n*a*\n```\nso `b*c*d` and \\(e_1\\)"
-    visitor.ask(asked)
-    question = visitor.mine
-    for _ in "asked", "reloaded":
-        expect(question.locator("pre code")).to_have_text("*a*")
-        expect(question.locator("p code")).to_have_text("b*c*d")
-        expect(question.locator("math")).to_have_count(1)
-        expect(question.locator("a")).to_have_attribute("href", "https://example.org/a_b?c=1&d=_2")
-        assert question.locator("p").first.inner_text() == typed
-        expect(question.locator("em, strong, del, h1, ol, ul, blockquote")).to_have_count(0)
-        visitor.chat.get_by_role("button", name="Copy message").first.click()
-        becomes(asked, lambda: visitor.page.evaluate("navigator.clipboard.readText()"))
-        visitor.page.reload()
-    visitor.chat.get_by_role("button", name="Edit").click()
-    expect(visitor.chat.get_by_role("textbox")).to_have_value(asked)
-
-
 # Stop
 
 STALLS = {
     "streaming": "!tokens 4000 @200",
-    "before-the-first-byte": "!stall-before",
-    "in-the-middle": "!stall-after 5",
     "async-tool": '!tool nap {"seconds": 30}',
-    "blocking-tool": '!tool block {"seconds": 8}',
 }
 
 
-STOPS = pytest.mark.gate("Stop ends an answer within a second.")
-
-
-@pytest.mark.parametrize(
-    "script",
-    [
-        pytest.param(script, marks=STOPS if name in ("streaming", "async-tool") else (), id=name)
-        for name, script in STALLS.items()
-    ],
-)
+@pytest.mark.gate("Stop ends an answer within a second.")
+@pytest.mark.parametrize("script", STALLS.values(), ids=STALLS)
 def test_stop_ends_run_within_a_second(app: App, visit: Visit, model_server: Running, script: str) -> None:
     visitor = visit(app.url)
     tools = "!tool" in script
@@ -237,7 +107,7 @@ def test_stop_ends_run_within_a_second(app: App, visit: Visit, model_server: Run
     visitor.say(script)
     expect(visitor.stop).to_be_visible()
     model_server.wait_for(lambda journal: len(journal) > before)
-    if "tokens" in script or "after" in script:
+    if not tools:
         expect(visitor.chat).to_contain_text("word4")
     if tools:
         expect(visitor.chat.locator("[data-kind=tool_call]").first).to_be_visible()
@@ -250,21 +120,11 @@ def test_stop_ends_run_within_a_second(app: App, visit: Visit, model_server: Run
         assert line["ended"] == "client_closed"
     if tools:
         expect(visitor.chat.locator(".bubble[data-state=failed] .title").first).to_contain_text("failed: Cancelled")
-    if "block" in script:
-        expect(visitor.caption).to_contain_text("was left running")
-    if "tokens" in script or "after" in script:
+    if not tools:
         expect(visitor.chat).to_contain_text("word4")
     visitor.shot(f"stopped-{script.split()[1] if tools else script.split()[0][1:]}")
     visitor.ask("!text And on we go.")
     expect(visitor.chat).to_contain_text("And on we go.")
-
-
-def test_escape_stops(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    visitor.say("!tokens 4000 @200")
-    expect(visitor.chat).to_contain_text("word9")
-    visitor.page.keyboard.press("Escape")
-    expect(visitor.caption).to_contain_text("Stopped")
 
 
 @pytest.mark.gate("What a visitor types during an answer stays.")
@@ -345,13 +205,6 @@ def test_tabs_on_one_chat_show_the_same(app: App, visit: Visit) -> None:
     expect(first.mine.last).to_have_text("!text Two.")
 
 
-def test_quick_messages_all_arrive(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    for number in range(20):
-        visitor.ask(f"!text answer {number}")
-    expect(visitor.chat).to_contain_text("answer 19")
-
-
 # Runs belong to the server
 
 
@@ -412,24 +265,6 @@ def test_reload_and_restart_show_same_bubbles(start_app: Callable[..., App], vis
     visitor.shot("after-restart")
 
 
-def test_kill_9_loses_only_the_tail(start_app: Callable[..., App], visit: Visit) -> None:
-    own = start_app()
-    visitor = visit(own.url)
-    visitor.ask("!text Kept.")
-    visitor.say("!tokens 4000 @100")
-    expect(visitor.chat).to_contain_text("word30")
-    own.stop(signal.SIGKILL)
-    visitor.page.goto("about:blank")
-    own.start()
-    visitor.open(own.url)
-    expect(visitor.mine).to_have_count(2)
-    expect(visitor.chat).to_contain_text("Kept.")
-    expect(visitor.chat.locator("[data-kind=error]")).to_contain_text("the server went down")
-    visitor.shot("after-kill-9")
-    visitor.ask("!text Onwards.")
-    expect(visitor.chat).to_contain_text("Onwards.")
-
-
 # Actions on turns
 
 
@@ -466,49 +301,6 @@ def test_edit_replaces_the_message(app: App, visit: Visit, model_server: Running
     expect(visitor.mine.last).to_have_text("second, better")
 
 
-def test_title_follows_the_edited_first_message(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    visitor.ask("Trains to Rmoe")
-    visitor.chat.get_by_role("button", name="Edit").last.click()
-    visitor.chat.get_by_role("textbox").fill("Trains to Rome")
-    visitor.chat.get_by_role("button", name="Send").click()
-    titles = [visitor.page.locator("#chats .title").first, visitor.page.locator("#name h1")]
-    for title in titles:
-        expect(title).to_have_text("Trains to Rome")
-    visitor.idle()
-    visitor.chat.get_by_role("button", name="Previous version of your message").click()
-    for title in titles:
-        expect(title).to_have_text("Trains to Rmoe")
-    expect(visitor.page).to_have_title(re.compile("^Trains to Rmoe"))
-
-
-def test_address_of_a_link_is_not_seen_while_it_is_written(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    address = f"https://example.org/{'a-long-address-' * 8}"
-    visitor.page.evaluate(WATCH_ANSWER)
-    visitor.ask(
-        f"!pace 25 !text See [the page]({address}_(1)), and `list[0]({'argument.' * 8})`, and ![one]({address})"
-    )
-    expect(visitor.chat.get_by_role("link", name="the page")).to_have_attribute("href", f"{address}_(1)")
-    texts = visitor.page.evaluate("window.texts")
-    assert any(text.endswith("See the page") for text in texts)
-    assert not [text for text in texts if "[the page](" in text or "[one](" in text]
-    assert any("list[0](argument" in text and "list[0](" + "argument." * 8 not in text for text in texts)
-    assert not [text for text in texts if "list0" in text], "what is in code is no link"
-
-
-def test_button_to_the_end_is_not_there_for_empty_space(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    visitor.ask("!text " + "Line.\\n\\n" * 40)
-    to_end = visitor.page.get_by_role("button", name="Jump to the end")
-    visitor.chat.hover()
-    for up, is_there in ((15, False), (15, True)):
-        before = visitor.log.evaluate("log => log.scrollTop")
-        visitor.page.mouse.wheel(0, -up)
-        visitor.page.wait_for_function(f"document.querySelector('.transcript').scrollTop <= {before} - {up}")
-        expect(to_end).to_be_visible(visible=is_there)
-
-
 @pytest.mark.gate("Undo returns the text.")
 def test_undo_returns_the_text(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
@@ -526,28 +318,6 @@ def test_undo_returns_the_text(app: App, visit: Visit) -> None:
     visitor.ask("again")
     visitor.page.reload()
     expect(visitor.mine).to_have_count(1)
-
-
-def test_new_chat_starts_empty(app: App, visit: Visit, model_server: Running) -> None:
-    visitor = visit(app.url)
-    visitor.ask("first")
-    visitor.page.locator("#new").click()
-    expect(visitor.mine).to_have_count(0)
-    before = len(model_server.journal())
-    visitor.ask("second")
-    body = model_server.journal()[before]["body"]
-    assert [message["content"] for message in body["messages"] if message["role"] == "user"] == ["second"]
-    visitor.page.reload()
-    expect(visitor.mine).to_have_count(1)
-    expect(visitor.mine).to_have_text("second")
-    visitor.page.locator("#new").click()
-    expect(visitor.mine).to_have_count(0)
-    visitor.box.fill("a draft of a third")
-    visitor.page.reload()
-    expect(visitor.box).to_have_value("a draft of a third")
-    expect(visitor.page.locator("#model-button")).to_contain_text("Qwen")
-    assert urlsplit(visitor.page.url).path == "/"
-    expect(visitor.mine).to_have_count(0)
 
 
 @pytest.mark.gate("Copy takes only the answer.")
@@ -622,23 +392,6 @@ def test_emptied_temperature_goes_back(app: App, visit: Visit, model_server: Run
     assert model_server.journal()[before]["body"]["temperature"] == 0.45
 
 
-def test_caption_marks_estimated_figures(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    visitor.ask("!tokens 100 @200")
-    expect(visitor.caption).to_contain_text("100 tokens")
-    expect(visitor.caption).not_to_contain_text("≈")
-    visitor.ask("!cut 10")
-    expect(visitor.caption).to_contain_text("≈ 10 tokens")
-
-
-def test_example_is_sent_as_if_typed(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    visitor.shot("empty")
-    visitor.examples.filter(has_text="Ask a quick question").click()
-    expect(visitor.mine).to_have_text("What is the capital of France? Answer in one word.")
-    expect(visitor.caption).to_be_visible()
-
-
 def test_conversation_outgrows_model_and_continues(start_app: Callable[..., App], visit: Visit) -> None:
     with running(Config(rate=500.0, max_model_len=2_500)) as small:
         own = start_app(VLLM_BASE_URL=small.base_url)
@@ -684,18 +437,6 @@ def test_page_without_its_oldest_messages_offers_them(app: App, visit: Visit) ->
     expect(earlier).to_be_visible()
     expect(visitor.mine.first).not_to_contain_text("answer 0")
     expect(visitor.mine.last).to_contain_text("answer 21")
-
-
-def test_earlier_messages_load_on_demand(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    for number in range(18):
-        visitor.ask(f"!text answer {number}")
-    visitor.page.reload()
-    expect(visitor.mine.last).to_contain_text("answer 17")
-    expect(visitor.mine.first).not_to_contain_text("answer 0")
-    visitor.show_earlier()
-    expect(visitor.mine).to_have_count(18)
-    expect(visitor.page.get_by_role("button", name="Show earlier messages")).to_be_hidden()
 
 
 @pytest.mark.parametrize(

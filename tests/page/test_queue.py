@@ -6,15 +6,13 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Locator, Route, expect
 
-from tests.conftest import CONFIG, App, Visitor, becomes, in_module
-from tests.peers.axe import grave
+from tests.conftest import CONFIG, App, Visitor, in_module
 from tests.support.scripted_server import Running
 
 pytestmark = pytest.mark.browser
 
 Visit = Callable[..., Visitor]
 LONG = "!tokens 4000 @100"
-SOON = 2500  # milliseconds, because every hint goes by itself after 6 s
 UNSENT = "The queued message was not sent. It is in the box again."
 ASKING = CONFIG.replace('"tests.support.slow_tools:nap"', '"tests.support.asking_tools:send"')
 
@@ -110,86 +108,6 @@ def test_queued_message_is_taken_back(app: App, visit: Visit, model_server: Runn
     visitor.idle()
     expect(visitor.mine).to_have_count(1)
     assert requests(model_server, "my second thought") == 0
-
-
-OVERLAP = """(hint) => {
-  const button = document.querySelector("#chat .choices button"), { bottom } = button.getBoundingClientRect();
-  return [hint.textContent !== "", hint.getBoundingClientRect().top - bottom];
-}"""
-"""A hint: true if it is shown, and its distance below the first button of the chat."""
-
-
-def test_hint_leaves_continue_free(app: App, visit: Visit) -> None:
-    visitor = visit(app.url, phone=True, dark=True)
-    visitor.ask(f"!text {'Line.<br>' * 60}")
-    answering(visitor)
-    visitor.say("A question that can wait")
-    expect(queued(visitor)).to_be_visible()
-    visitor.stop.click()
-    visitor.idle()
-    expect(visitor.box).to_have_value("A question that can wait")
-    expect(visitor.chat.get_by_role("button", name="Continue")).to_be_in_viewport(ratio=1)
-    is_shown, below = visitor.page.locator("#hint").evaluate(OVERLAP)
-    visitor.shot("hint-below-continue")
-    assert is_shown
-    assert below >= 8
-
-
-def test_first_words_during_an_answer_say_how_they_can_wait(app: App, visit: Visit) -> None:
-    visitor = visit(app.url, fresh=True)
-    answering(visitor)
-    hint = visitor.page.locator("#hint")
-    visitor.box.press_sequentially("B")
-    expect(hint).to_have_text("Press Enter to queue your message until the answer has ended.")
-    visitor.box.press("Enter")
-    expect(queued(visitor)).to_be_visible()
-    expect(hint).to_be_empty(timeout=SOON)
-    queued(visitor).get_by_role("button", name="Undo").click()
-    visitor.box.press_sequentially("C")
-    expect(visitor.box).to_have_value("BC")
-    expect(hint).to_be_empty()  # it was said once
-    visitor.stop.click()
-    visitor.idle()
-
-
-@pytest.mark.parametrize("with_file", [False, True], ids=["text", "file"])
-def test_hint_on_a_full_queue_goes_with_it(app: App, visit: Visit, with_file: bool) -> None:
-    visitor = visit(app.url)
-    answering(visitor)
-    if with_file:
-        attach_notes(visitor)
-        visitor.box.press("Enter")
-    else:
-        visitor.say("A")
-    expect(queued(visitor)).to_be_visible()
-    visitor.say("B")
-    hint = visitor.page.locator("#hint")
-    expect(hint).to_contain_text("One message is queued already")
-    queued(visitor).get_by_role("button", name="Undo").click()
-    expect(hint).to_have_text("Your message is in the box again.", timeout=SOON)
-    expect(visitor.box).to_have_value("B" if with_file else "A\n\nB")
-    visitor.stop.click()
-    visitor.idle()
-
-
-@pytest.mark.parametrize("ends", ["replaced", "sent"])
-def test_hint_on_an_unsent_message_goes_with_it(app: App, visit: Visit, ends: str) -> None:
-    visitor = visit(app.url)
-    hold_back_failure(visitor)
-    visitor.say("!text After a failure.")
-    expect(queued(visitor)).to_be_visible()
-    let_end(visitor)
-    hint = visitor.page.locator("#hint")
-    expect(hint).to_have_text(UNSENT)
-    visitor.box.press("End")
-    visitor.box.press_sequentially("!")
-    expect(hint).to_have_text(UNSENT)
-    if ends == "replaced":
-        visitor.box.fill("another question")
-    else:
-        visitor.idle()
-        visitor.box.press("Enter")
-    expect(hint).to_be_empty(timeout=SOON)
 
 
 def test_failed_answer_puts_the_message_back(app: App, visit: Visit, model_server: Running) -> None:
@@ -348,22 +266,6 @@ def test_refused_queued_message_comes_back(app: App, visit: Visit, model_server:
     second.stop.click()
     first.idle()
     assert requests(model_server, "!text Too late.") == 0
-
-
-@pytest.mark.parametrize(("phone", "dark"), [(False, False), (True, True)], ids=["desktop, light", "phone, dark"])
-def test_axe_finds_nothing_in_the_queue(app: App, visit: Visit, phone: bool, dark: bool) -> None:
-    visitor = visit(app.url, phone=phone, dark=dark)
-    visitor.ask("!text One.")
-    answering(visitor)
-    visitor.say("A question that is longer than one line of the page, and another one. " * 8)
-    expect(queued(visitor)).to_be_visible()
-    visitor.shot(f"queued-{'phone-dark' if phone else 'desktop-light'}")
-    assert not grave(visitor.page)
-    size = queued(visitor).bounding_box()
-    assert size is not None
-    assert size["height"] < 140
-    visitor.stop.click()
-    becomes(True, lambda: visitor.box.input_value().startswith("A question"))
 
 
 def test_refused_queued_message_stays_with_its_chat(app: App, visit: Visit) -> None:

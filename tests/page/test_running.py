@@ -76,25 +76,6 @@ def test_answer_changes_no_earlier_turn_and_keeps_what_was_opened(app: App, visi
     visitor.shot("running-at-the-end")
 
 
-def test_copy_has_the_whole_text(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    visitor.ask(f"!pace 4000 !text {ANSWER}")
-    for _ in "stored", "reloaded":
-        visitor.chat.locator("[data-action=copy]").last.click()
-        becomes(ANSWER.replace("\\n", "\n"), lambda: visitor.page.evaluate("navigator.clipboard.readText()"))
-        visitor.page.evaluate("navigator.clipboard.writeText('')")
-        visitor.reload()
-
-
-def test_link_defined_at_the_end_is_one(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    visitor.ask(f"!pace 4000 !text See [the guide][1].\\n\\n{ANSWER}\\n\\n[1]: https://example.com/guide")
-    link = visitor.chat.get_by_role("link", name="the guide")
-    expect(link).to_have_attribute("href", "https://example.com/guide")
-    visitor.page.reload()
-    expect(link).to_have_attribute("href", "https://example.com/guide")
-
-
 WATCH_FIRST_IN_VIEW = """() => {
   const log = document.querySelector(".transcript");
   window.seen = [];

@@ -3,13 +3,11 @@
 import re
 from collections.abc import Callable
 
-import pytest
 from playwright.sync_api import Route, expect
 
 from tests.conftest import App, Visitor
 
 Visit = Callable[..., Visitor]
-BEGINNING = "(field) => [field.scrollLeft, field.selectionStart]"
 READ = "() => navigator.clipboard.readText()"
 
 
@@ -18,22 +16,6 @@ def share(visitor: Visitor, text: str) -> None:
     row.hover()
     row.get_by_role("button").click()
     visitor.page.get_by_role("menuitem", name="Share", exact=True).click()
-
-
-def test_chat_is_shared_from_the_header(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    button = visitor.page.locator("#bar").get_by_role("button", name="Share this chat")
-    expect(button).to_be_hidden()  # there is nothing to share
-    visitor.ask("!text Quokkas smile.")
-    button.click()
-    dialog = visitor.page.get_by_role("dialog", name="Share this chat")
-    expect(dialog.locator(".chat")).to_contain_text("Quokkas smile.")
-    dialog.get_by_role("button", name="Create link").click()
-    expect(dialog.get_by_role("textbox", name="Link")).to_have_value(re.compile("/shared/|/s/|/l"))
-    dialog.get_by_role("button", name="Close").click()
-    visitor.page.locator("#chats .temporary").click()
-    expect(visitor.page.locator("html[data-temporary]")).to_be_attached()
-    expect(button).to_be_hidden()
 
 
 def test_title_that_comes_late_is_shown(app: App, visit: Visit) -> None:
@@ -149,44 +131,16 @@ INDENT = """(inside) => {
 }"""
 
 
-@pytest.mark.parametrize("look", [{}, {"dark": True}, {"phone": True}], ids=["light", "dark", "phone"])
-def test_formula_is_at_the_place_it_has_in_the_chat(app: App, visit: Visit, look: dict[str, bool]) -> None:
-    owner = visit(app.url, **look)
+def test_formula_is_at_the_place_it_has_in_the_chat(app: App, visit: Visit) -> None:
+    owner = visit(app.url)
     owner.ask(FORMULAS)
     assert owner.chat.locator("math[display=block] > *").first.evaluate(INDENT) < 2
-    owner.shot(f"formula-chat-{'-'.join(look) or 'light'}")
+    owner.shot("formula-chat")
     made = owner.page.request.post(f"{app.url}/conversations/{owner.page.url.rpartition('/')[2]}/links", data={})
     owner.page.goto(app.url + made.json()["path"])
     formula = owner.page.locator("math[display=block] > *").first
     assert formula.evaluate(INDENT) < 2
-    owner.shot(f"formula-link-{'-'.join(look) or 'light'}")
-
-
-def test_dialog_on_a_dark_phone(app: App, visit: Visit) -> None:
-    owner = visit(app.url, phone=True, dark=True, locale="de-DE")
-    page = owner.page
-    owner.ask("!text Ja.")
-    copy = owner.chat.get_by_role("button", name="Nachricht kopieren").first
-    expect(copy).to_have_attribute("title", "Nachricht kopieren")
-    copy.click()
-    expect(owner.chat.get_by_role("status").filter(has_text="Kopiert")).to_have_count(1)
-    page.get_by_role("button", name="Liste der Chats öffnen").click()
-    row = page.locator("#chats li").first
-    row.get_by_role("button").click()
-    page.get_by_role("menuitem", name="Teilen", exact=True).click()
-    dialog = page.get_by_role("dialog", name="Diesen Chat teilen")
-    expect(dialog).to_contain_text("Antworten können zitieren, was weggelassen wird.")
-    dialog.get_by_role("button", name="Link erstellen").click()
-    expect(dialog.get_by_role("listitem")).to_have_count(1)
-    made = dialog.get_by_role("textbox", name="Link")
-    expect(made).to_be_focused()
-    assert made.evaluate("(field) => field.scrollWidth > field.clientWidth"), "the link is longer than the field"
-    assert made.evaluate(BEGINNING) == [0, 0]
-    dialog.get_by_role("button", name="Kopieren", exact=True).click()
-    expect(dialog.get_by_role("button", name="Kopiert", exact=True)).to_be_visible()
-    assert made.evaluate(BEGINNING) == [0, 0]
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    owner.shot("share-dark-phone-de")
+    owner.shot("formula-link")
 
 
 def test_link_made_during_an_answer_says_it_ends_before(app: App, visit: Visit) -> None:

@@ -21,7 +21,7 @@ def postgres() -> Iterator[PostgresServer]:
 
 
 def readiness(app: App) -> tuple[int, str]:
-    answer = httpx.get(app.url + "/readyz", trust_env=False, timeout=20)
+    answer = httpx.get(app.url + "/readyz", trust_env=False, timeout=60)
     return answer.status_code, answer.json()["reason"]
 
 

@@ -8,7 +8,6 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.conftest import App, Visitor
-from tests.peers.axe import grave
 from tests.support.http_client import marker
 
 Visit = Callable[..., Visitor]
@@ -140,35 +139,3 @@ def test_message_for_an_erased_chat_is_not_stored(app: App, visit: Visit) -> Non
     assert app.files_with(word) == []
     expect(visitor.page.locator("#chats .none")).to_have_text("No chats yet")
     del other
-
-
-def test_third_open_chat_is_refused(app: App, visit: Visit) -> None:
-    visitor = visit(app.url, fresh=True)
-    for _ in range(3):  # what this page has left makes room
-        begin(visitor)
-        visitor.ask("!text Hello.")
-    second = visit(app.url + "/c/temporary", like=visitor)
-    second.ask("!text Hello.")
-    expect(second.page).to_have_url(ADDRESS)
-    third = visit(app.url + "/c/temporary", like=visitor)
-    third.say("!text Hello.")
-    expect(third.hint).to_contain_text("You have 2 temporary chats open.")
-    expect(third.box).to_have_value("!text Hello.")
-    expect(third.page).to_have_url(app.url + "/c/temporary")
-
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_phone(app: App, visit: Visit, dark: bool) -> None:
-    visitor = visit(app.url, phone=True, dark=dark)
-    page = visitor.page
-    page.get_by_role("button", name="Open or close the list of chats").click()
-    visitor.shot(f"temporary-phone-{'dark' if dark else 'light'}-drawer")
-    begin(visitor)
-    expect(page.locator("#chats")).to_be_hidden()
-    visitor.ask("!text Hello.")
-    visitor.shot(f"temporary-phone-{'dark' if dark else 'light'}")
-    assert grave(page) == []
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    page.locator("#new").click()
-    expect(mark(visitor)).to_be_hidden()
-    expect(visitor.mine).to_have_count(0)

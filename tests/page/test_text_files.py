@@ -1,6 +1,5 @@
 """Attached texts: a long pasted text becomes a file, which can be edited or put back into the message."""
 
-import re
 from collections.abc import Callable
 
 import pytest
@@ -8,7 +7,6 @@ from playwright.sync_api import Locator, expect
 from pypdfium2 import PdfDocument
 
 from tests.conftest import App, Visitor, becomes
-from tests.peers.axe import grave
 from tests.support.media_files import picture
 from tests.support.scripted_server import Running
 
@@ -178,11 +176,8 @@ def test_attached_files_have_their_names(app: App, visit: Visit) -> None:
     expect(chips(visitor)).to_have_count(0)
 
 
-@pytest.mark.parametrize("look", [{}, {"dark": True}, {"phone": True}], ids=["light", "dark", "phone"])
-def test_file_is_shown_by_the_name_it_was_given(
-    app: App, visit: Visit, model_server: Running, look: dict[str, bool]
-) -> None:
-    visitor = visit(app.url, **look)
+def test_file_is_shown_by_the_name_it_was_given(app: App, visit: Visit, model_server: Running) -> None:
+    visitor = visit(app.url)
     names = ["notes <b>&.txt", "void.txt"]
     visitor.page.locator("#composer input[type=file]").set_input_files(
         [
@@ -209,7 +204,7 @@ def test_file_is_shown_by_the_name_it_was_given(
         expect(visitor.mine.get_by_text("void")).to_have_text(f"{names[1]}: sent as text, but it is empty")
         expect(visitor.mine.locator("pre")).to_have_count(1)
         expect(visitor.mine.locator("b")).to_have_count(0)
-        visitor.shot(f"given-names-{'-'.join(look) or 'light'}")
+        visitor.shot("given-names")
         visitor.reload()
 
 
@@ -240,27 +235,3 @@ def test_file_that_is_no_text_stays_attached(app: App, visit: Visit) -> None:
     expect(visitor.page.locator("#hint")).to_contain_text("latin.txt can't be shown as text")
     expect(dialog(visitor)).to_be_hidden()
     expect(chips(visitor)).to_have_count(1)
-
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("phone", [False, True], ids=["desktop", "phone"])
-def test_axe_finds_nothing_in_the_dialog(app: App, visit: Visit, phone: bool, dark: bool) -> None:
-    visitor = visit(app.url, phone=phone, dark=dark)
-    visitor.box.focus()
-    paste(visitor, LONG)
-    paste(visitor, LONG)
-    expect(chips(visitor)).to_have_count(2)
-    expect(visitor.page.locator("#attached li")).to_have_count(2)
-    look = f"{'phone' if phone else 'desktop'}-{'dark' if dark else 'light'}"
-    visitor.shot(f"pasted-{look}")
-    assert not grave(visitor.page)
-    chips(visitor).first.click()
-    expect(dialog(visitor)).to_be_visible()
-    visitor.shot(f"pasted-open-{look}")
-    assert not grave(visitor.page)
-    box = dialog(visitor).bounding_box()
-    width = visitor.page.evaluate("innerWidth")
-    assert box is not None
-    assert box["x"] >= 0
-    assert box["x"] + box["width"] <= width
-    expect(dialog(visitor)).to_have_css("overflow-x", re.compile("auto|visible|hidden"))

@@ -153,25 +153,6 @@ def test_text_model_gets_picture_text(own: App, visit: Visit, server: Running, r
     assert [part["type"] for part in first["content"]] == ["text", "image_url"]
 
 
-def test_audio_is_transcribed_for_text_model(own: App, visit: Visit, server: Running) -> None:
-    visitor = visit(own.url, phone=True, dark=True)
-    switch(visitor)
-    rows = attach(visitor, SAMPLES / "speech.ogg")
-    expect(rows).to_contain_text("speech.ogg: the speech in it (6 s) is transcribed on this server by Whisper base")
-    visitor.say("!text On Thursday. When is it?")
-    expect(visitor.bubbles.filter(has_text="On Thursday.")).to_be_visible(timeout=PATIENCE)
-    said = content(server)[-1]["text"]
-    assert said.startswith("Speech in the sound speech.ogg, written down by Whisper; it may have mistakes")
-    assert SPOKEN in said
-    for _ in range(2):
-        expect(visitor.mine.locator("audio")).to_have_count(1)
-        mark = visitor.mine.locator("details")
-        expect(mark.locator("summary")).to_have_text("Speech transcribed from speech.ogg; it may contain mistakes")
-        expect(mark.locator("pre")).to_contain_text("blue folder")
-        visitor.shot("reading-sound-phone-dark")
-        visitor.open(own.url)
-
-
 def test_unreachable_hub_disables_recording_only(
     without_hub: App, visit: Visit, server: Running, tmp_path: Path
 ) -> None:

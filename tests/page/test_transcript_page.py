@@ -156,6 +156,7 @@ def scrolled(page: Page) -> list[int]:
     )
 
 
+@pytest.mark.gate
 def test_growing_text_keeps_selection_and_folds(page: Page, transcript: Callable[..., Any]) -> None:
     blocks, text = Blocks(), "<details>\n<summary>More</summary>\n\ninside\n\n</details>\n\nThe first words"
     blocks.update(text)
@@ -192,6 +193,7 @@ REACHED = """() => [...document.querySelectorAll("[data-kind] [tabindex]")].map(
   [one.localName, one.getAttribute("role"), one.getAttribute("aria-label")])"""
 
 
+@pytest.mark.gate
 def test_block_can_be_scrolled_by_keyboard_only_if_it_is_wide(page: Page, transcript: Callable[..., Any]) -> None:
     wide = " ".join(f"word{number}" for number in range(99))
     text = f"```\n{wide}\n```\n\n|{'a|' * 99}\n|{'-|' * 99}\n\n$$\n{'a+' * 99}b\n$$\n\n> |{'a|' * 99}\n> |{'-|' * 99}\n"
@@ -213,6 +215,7 @@ def test_block_can_be_scrolled_by_keyboard_only_if_it_is_wide(page: Page, transc
     becomes([], lambda: page.evaluate(REACHED))
 
 
+@pytest.mark.gate
 def test_long_block_is_copied_and_saved_whole(page: Page, transcript: Callable[..., Any]) -> None:
     """The server cuts it, and each later part is `more` of it."""
     code = ['<pre{}><code class="language-python">one\n</code></pre>', '<pre class="more"><code>  two\n</code></pre>']
@@ -233,6 +236,7 @@ def test_long_block_is_copied_and_saved_whole(page: Page, transcript: Callable[.
     assert download.value.path().read_text() == "one\n  two\n"
 
 
+@pytest.mark.gate
 def test_tasks_have_names_and_long_numbers_have_room(page: Page, transcript: Callable[..., Any]) -> None:
     blocks, text = Blocks(), "- [ ] Buy **milk**\n  - and more\n- [x]\n\n998. a\n999. b\n1000. c\n1001. d\n"
     transcript("show", [turn("1", bubble("output_text", [], state="running"))])
@@ -251,6 +255,7 @@ def test_tasks_have_names_and_long_numbers_have_room(page: Page, transcript: Cal
     }""")
 
 
+@pytest.mark.gate
 def test_view_follows_the_end_only_while_the_reader_is_there(page: Page, transcript: Callable[..., Any]) -> None:
     lines = [f"<p>line {number}</p>" for number in range(40)]
     transcript(
@@ -277,6 +282,7 @@ def test_view_follows_the_end_only_while_the_reader_is_there(page: Page, transcr
     expect(to_end).to_be_hidden()
 
 
+@pytest.mark.gate
 def test_steps_fold_and_buttons_are_events(page: Page, transcript: Callable[..., Any]) -> None:
     steps = [
         bubble("steps", [], title="Thought 2.0 s · 2 tools", steps=4),
@@ -330,6 +336,7 @@ def heard(page: Page) -> list[str]:
     return page.locator(".said p").all_inner_texts()
 
 
+@pytest.mark.gate
 def test_screen_reader_hears_what_is_new(page: Page, transcript: Callable[..., Any]) -> None:
     """That is finished sentences, steps, failures, questions and the end, and nothing of what was there before."""
     before = turn("1", bubble("output_text", ["<p>An old answer.</p>"]))
@@ -354,6 +361,7 @@ def test_screen_reader_hears_what_is_new(page: Page, transcript: Callable[..., A
     assert heard(page) == []
 
 
+@pytest.mark.gate
 def test_wait_says_why_and_is_counted(page: Page, transcript: Callable[..., Any]) -> None:
     wait = {"why": "", "seconds": 2.5, "number": 1}
     waiting = {"is_running": True, "waiting": wait}
@@ -369,6 +377,7 @@ def test_wait_says_why_and_is_counted(page: Page, transcript: Callable[..., Any]
     expect(page.locator(".waiting")).to_be_hidden()
 
 
+@pytest.mark.gate
 def test_place_holds_and_what_is_unfolded_comes_into_view(page: Page, transcript: Callable[..., Any]) -> None:
     lines = [f"<p>line {number}</p>" for number in range(40)]
     thought = bubble("reasoning", [f"<p>thought {number}</p>" for number in range(5)], title="Thought")
@@ -406,6 +415,7 @@ EDITING = """async ([labels, turns]) => {
 """Shows the turns with a route for their texts that answers when the test says so."""
 
 
+@pytest.mark.gate
 def test_message_is_edited_in_its_place(page: Page, transcript: Callable[..., Any]) -> None:
     """A slow or failing route, a redraw, a refusal and a message that is gone lose nothing of what was typed."""
     from agent.web.ui.transcript.component import Transcript
@@ -479,6 +489,7 @@ def steps(count: int, *, results: Sequence[int] = (), state: str = "running") ->
     return [bubble("steps", [], state=state, title=f"{count} tools", steps=len(out)), *out]
 
 
+@pytest.mark.gate
 def test_steps_that_come_between_keep_folds_and_focus(page: Page, transcript: Callable[..., Any]) -> None:
     asked, text = bubble("user", ["<p>Q</p>"]), bubble("output_text", ["<p>Done</p>"], state="running")
     old = turn("1", asked, bubble("reasoning", ["<p>Hm</p>"], title="Reasoning", state="running"), is_running=True)
@@ -521,6 +532,7 @@ def test_steps_that_come_between_keep_folds_and_focus(page: Page, transcript: Ca
     expect(page.get_by_text("1", exact=True)).to_be_visible()
 
 
+@pytest.mark.gate
 def test_result_of_one_of_many_calls_costs_bounded_work(page: Page, transcript: Callable[..., Any]) -> None:
     old = turn("1", *steps(64), is_running=True)
     transcript("show", [old])

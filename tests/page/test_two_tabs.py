@@ -99,6 +99,6 @@ def test_answer_that_is_continued_is_followed(app: App, visit: Visit) -> None:
     read_above(visitor)
     go_on.evaluate("one => one.click()")  # a click of Playwright would scroll to the button
     expect(visitor.stop).to_be_visible()
-    becomes(True, lambda: visitor.log.evaluate(BELOW) < 40, 8)
+    becomes(True, lambda: visitor.log.evaluate(BELOW) < 40)
     visitor.stop.click()
     visitor.idle()

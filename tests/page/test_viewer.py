@@ -7,7 +7,6 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.conftest import CONFIG, App, Visitor, becomes
-from tests.peers.axe import violations
 from tests.support import media_files
 from tests.support.scripted_server import Config, Running, running
 
@@ -16,7 +15,6 @@ pytestmark = pytest.mark.browser
 Visit = Callable[..., Visitor]
 WIDE, MADE = (1500, 1000), (320, 200)
 """The sizes of the visitor's picture and of the tool's."""
-BUTTON_NAMES = ["Zoom out", "Zoom in", "Fit to the window", "Actual size", "Download the picture", "Close"]
 
 
 @pytest.fixture(scope="module")
@@ -107,25 +105,6 @@ def test_picture_is_enlarged_moved_and_saved(open_chat: Callable[..., Visitor]) 
     page.keyboard.press("Escape")
     expect(viewer(page)).to_have_count(0)
     expect(pictures(page).first).to_be_focused()
-
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark, phone"])
-def test_axe_finds_nothing_in_viewer(open_chat: Callable[..., Visitor], dark: bool) -> None:
-    page = (visitor := open_chat(dark=dark, phone=dark)).page
-    assert violations(page) == []
-    pictures(page).last.focus()
-    page.keyboard.press("Enter")
-    expect(viewer(page)).to_contain_text("2 of 2")
-    names = viewer(page).locator(".bar button").evaluate_all("all => all.map((one) => one.ariaLabel)")
-    assert names == BUTTON_NAMES
-    assert violations(page) == []
-    for number in (2, 1):
-        becomes(True, lambda: viewer(page).locator(".stage img").evaluate("image => image.complete"))
-        visitor.shot(f"viewer-{'dark-phone' if dark else 'light'}-{number}")
-        page.keyboard.press("ArrowLeft")
-    button = viewer(page).get_by_role("button", name="Next picture").bounding_box()
-    assert button
-    assert button["width"] >= (44 if dark else 40)
 
 
 def test_two_fingers_enlarge_the_picture(open_chat: Callable[..., Visitor]) -> None:

@@ -2,7 +2,6 @@
 
 import os
 import re
-import time
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -12,7 +11,7 @@ from threading import Event
 import psutil
 import pytest
 from PIL import Image
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import expect
 
 from agent.local.weights import QWEN3_06B
 from tests.conftest import CONFIG, App, Visitor
@@ -55,14 +54,6 @@ def noise(width: int, height: int) -> Image.Image:
 
 def attach(visitor: Visitor, *files: Path) -> None:
     visitor.page.locator("#composer input[type=file]").set_input_files(list(files))
-
-
-COUNTS = re.compile(r"^[1-9]\d* s$")
-
-
-def seconds(time: Locator) -> int:
-    """Return the seconds that the page shows as elapsed."""
-    return int(time.inner_text().removesuffix(" s") or 0)
 
 
 # In the queue
@@ -150,17 +141,6 @@ def test_upload_shows_progress_and_enter_sends_when_done(
     expect(visitor.page.locator("#attached li")).to_have_count(0)  # the file was sent before its check ended
 
 
-def test_broken_upload_is_reported_and_keeps_text(own: App, visit: Visit, tmp_path: Path) -> None:
-    visitor = visit(own.url)
-    noise(100, 100).save(tmp_path / "noise.png")
-    visitor.page.route("**/upload?*", lambda route: route.abort())
-    visitor.box.fill("!text Seen.")
-    attach(visitor, tmp_path / "noise.png")
-    expect(visitor.toast.first).to_be_visible()
-    expect(visitor.page.locator("#composer .loader")).to_have_count(0)
-    expect(visitor.box).to_have_value("!text Seen.")
-
-
 # A conversion
 
 
@@ -212,63 +192,7 @@ def test_conversion_shows_file_and_time(own: App, visit: Visit, tmp_path: Path) 
     expect(visitor.page.locator("#attached li")).to_have_count(0)
 
 
-def test_hint_on_a_message_being_sent_goes_with_it(own: App, visit: Visit, tmp_path: Path) -> None:
-    visitor = visit(own.url)
-    (tmp_path / "photo.avif").write_bytes(media_files.picture("AVIF", (401, 300)))
-    visitor.box.fill("!text Seen.")
-    hint = visitor.page.locator("#hint")
-    with decoding_takes_its_time(own):
-        attach(visitor, tmp_path / "photo.avif")
-        expect(visitor.page.locator("#attached .doing")).to_be_visible()
-        visitor.box.press("Enter")
-        expect(visitor.page.locator("#sending .doing")).to_be_visible()
-        visitor.page.get_by_role("button", name="New chat").first.click()
-        expect(hint).to_have_text("Your last message is still being sent. Stop it, or wait.")
-    expect(visitor.page.locator("#sending .doing")).to_have_count(0)
-    expect(hint).to_be_empty(timeout=1000)  # by itself it would go after 6 s
-    expect(visitor.bubbles.filter(has_text="Seen.")).to_be_visible()
-
-
 # A tool
-
-
-@pytest.mark.parametrize("tool", ["nap", "block"])
-def test_running_tool_counts_after_reload(own: App, visit: Visit, tool: str) -> None:
-    visitor = visit(own.url)
-    visitor.allow_tools()
-    began = time.monotonic()
-    visitor.say(f'!tool {tool} {{"seconds": 9}} !text Done.')
-    counted = visitor.bubbles.first.locator(".time").first
-    expect(counted).to_have_text(COUNTS)
-    earlier = seconds(counted)
-    expect(counted).not_to_have_text(f"{earlier} s")
-    assert seconds(counted) > earlier
-    visitor.shot(f"tool-{tool}")
-    before = seconds(counted)
-    visitor.page.reload()
-    expect(counted).to_have_text(COUNTS)
-    assert before <= seconds(counted) <= time.monotonic() - began + 1
-    visitor.shot(f"tool-{tool}-reloaded")
-    expect(visitor.bubbles.filter(has_text="Done.")).to_be_visible()
-    expect(counted).to_have_text("")
-    expect(visitor.chat).not_to_contain_text("Result", use_inner_text=True)
-    shown = visitor.chat.inner_text()
-    visitor.page.reload()
-    expect(visitor.bubbles.filter(has_text="Done.")).to_be_visible()
-    expect(visitor.chat).to_have_text(shown, use_inner_text=True)
-
-
-def test_reasoning_counts_and_shows_duration(own: App, visit: Visit) -> None:
-    visitor = visit(own.url)
-    visitor.say("!think 80 @10 !text Done.")
-    counted = visitor.bubbles.first.locator(".time").first
-    expect(counted).to_have_text(COUNTS)
-    visitor.shot("thinking")
-    visitor.page.reload()
-    expect(counted).to_have_text(COUNTS)
-    expect(visitor.bubbles.filter(has_text="Done.")).to_be_visible()
-    title = visitor.bubbles.first.locator("summary")
-    expect(title).to_have_text(re.compile(r"^Reasoning · ([7-9]|1\d)\.\d s$"))
 
 
 # A model that is being loaded

@@ -85,7 +85,7 @@ def tee(port: int) -> Iterator[Tee]:
     task = loop.create_task(serve())
     thread = threading.Thread(target=loop.run_until_complete, args=(task,), daemon=True)
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(60)
     try:
         yield passing
     finally:

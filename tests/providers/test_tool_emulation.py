@@ -409,7 +409,7 @@ def serve(weights: Path) -> Iterator[str]:
     finally:
         assert child.stdin
         child.stdin.close()
-        child.wait(10)
+        child.wait(60)
         if child.stdout:
             child.stdout.close()
 

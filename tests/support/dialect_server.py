@@ -163,7 +163,7 @@ def playing() -> Iterator[Playing]:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    ready.wait(10)
+    ready.wait(60)
     try:
         yield server
     finally:

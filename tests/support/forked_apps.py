@@ -131,7 +131,7 @@ def imported(module: str = "app") -> Iterator[Imported]:
     finally:
         assert process.stdin
         process.stdin.close()
-        process.wait(20)
+        process.wait(60)
 
 
 def main() -> int:

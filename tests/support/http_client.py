@@ -137,7 +137,7 @@ def owner_in(cookie: str) -> str:
 
 def send_raw(app: App, method: str, target: str, body: bytes = b"", **headers: str) -> tuple[int, dict[str, str], str]:
     """Send a request with an unnormalised target. Return its answer until half a second of silence."""
-    connection = http.client.HTTPConnection("127.0.0.1", app.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", app.port, timeout=60)
     try:
         connection.putrequest(method, target, skip_host="host" in headers, skip_accept_encoding=True)
         for name, value in {**headers, "content-length": str(len(body))}.items():
@@ -161,7 +161,7 @@ def send_raw(app: App, method: str, target: str, body: bytes = b"", **headers: s
 @contextmanager
 def connected(app: App, *pieces: bytes) -> Generator[socket.socket]:
     """Connect to the app and send these bytes, without an HTTP library."""
-    with socket.create_connection(("127.0.0.1", app.port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", app.port), timeout=60) as connection:
         for piece in pieces:
             connection.sendall(piece)
         yield connection

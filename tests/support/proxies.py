@@ -104,7 +104,7 @@ def running_proxy(name: str, argv: Sequence[str], folder: str, port: int) -> Ite
         yield
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
 
 
 def changed(file: str, changes: dict[str, str]) -> str:

@@ -118,7 +118,7 @@ def fronted(*, secure: bool) -> Iterator[Front]:
     end: asyncio.Future[None] = loop.create_future()
     thread = threading.Thread(target=loop.run_until_complete, args=(run(end, _context() if secure else None),))
     thread.start()
-    ready.wait(10)
+    ready.wait(60)
     try:
         yield front
     finally:

@@ -174,7 +174,7 @@ def _wait_for(server: VllmServer, process: subprocess.Popen[bytes]) -> None:
 def _end(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError, subprocess.TimeoutExpired):
         os.killpg(process.pid, signal.SIGTERM)
-        process.wait(timeout=20)
+        process.wait(timeout=60)
     # Its workers are in the same group, and can outlive it.
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

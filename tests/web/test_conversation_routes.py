@@ -1,6 +1,5 @@
 """The routes below `/conversations` of the running app, and the page at `/c/<id>`. Isolation is in `test_isolation`."""
 
-import gc
 import re
 from base64 import b64decode
 from collections.abc import Callable
@@ -40,7 +39,6 @@ async def test_answers_about_a_visitor_are_kept_by_no_cache(tmp_path: Path) -> N
                 app, method, path, body=b"{}", waits=True, cookie=cookie, content_type=b"application/json"
             )
             assert b"no-store" in dict(answer.headers)[b"cache-control"], f"{method} {path}"
-    gc.unfreeze()  # what the app has frozen
 
 
 async def test_choice_with_a_fault_stores_nothing(tmp_path: Path) -> None:
@@ -58,7 +56,6 @@ async def test_choice_with_a_fault_stores_nothing(tmp_path: Path) -> None:
         body = b'{"model": "openai:gpt-6-luna", "effort": "low"}'
         assert (await asked(app, "PATCH", "/settings", body=body, waits=True, cookie=cookie)).status == 204
         assert len(remembered) == 1
-    gc.unfreeze()  # what the app has frozen
 
 
 def told(app: App, *texts: str) -> tuple[HttpVisitor, list[str]]:

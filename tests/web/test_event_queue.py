@@ -157,7 +157,7 @@ async def test_non_json_update_fails_its_event_alone(queue: BoundedQueue) -> Non
 
 IDLE_BYTES = 700
 """The most memory that a session may take whose page has read everything. asyncio's queue alone takes 4,000."""
-SESSIONS = 500
+SESSIONS = 100
 
 
 async def test_read_session_takes_little_memory(queue: BoundedQueue) -> None:

@@ -130,10 +130,10 @@ def test_full_disk_refuses_in_sentences_and_works_again(
     said = {name: work() for name, work in owner.writes().items()}
     assert {name: one.text for name, one in said.items() if FULL not in one.text and NO_ROOM not in one.text} == {}
     assert not any(str(app.folder) in answer.text for answer in said.values())
-    becomes(503, lambda: ready(app), 15)
+    becomes(503, lambda: ready(app))
     assert "pear" in owner.program.ask("GET", f"/export/{owner.chat}").text
     (data / "filler").unlink()
-    becomes(200, lambda: ready(app), 15)
+    becomes(200, lambda: ready(app))
     for name, work in owner.writes().items():
         answer = work()
         assert answer.status < 300, (name, answer.text)

@@ -548,7 +548,7 @@ def test_upload_progress_is_private(own: App) -> None:
 
     def slowly() -> Iterator[bytes]:
         yield head + b"x" * 300_000
-        go.wait(10)
+        go.wait(60)
         yield b"\r\n--b--\r\n"
 
     kind = {"content-type": "multipart/form-data; boundary=b"}

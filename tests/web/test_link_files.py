@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from pydantic_ai.messages import BinaryContent, ImageUrl, ModelRequest, UserPromptPart
 from starlette.requests import Request
+from starlette.responses import Response
 
 from agent.errors import NotFound
 from agent.files.store import ROUTE, MediaStore
@@ -49,13 +50,18 @@ async def test_files_of_a_page_read_the_chat_once(tmp_path: Path) -> None:
     token, _ = await links.create("ann", record.id, LinkChoices(days=None, with_files=True))
     routes = LinkPageRoutes(links, cast(Any, None), media, Settings(local=LocalSettings()))
 
-    async def status(file: str) -> int:
+    async def answer(file: str) -> Response:
         scope = {"type": "http", "method": "GET", "path_params": {"token": token, "id_": file}}
-        return (await routes.file(Request({**scope, "headers": [], "query_string": b""}))).status_code
+        return await routes.file(Request({**scope, "headers": [], "query_string": b""}))
+
+    async def status(file: str) -> int:
+        return (await answer(file)).status_code
 
     assert {*await asyncio.gather(*map(status, files))} == {200}
     assert [await status(file) for file in (files[0], "0" * 64 + ".png")] == [200, 404]
     assert store.reads == 1
+    headers = (await answer(files[0])).headers
+    assert (headers["cache-control"], headers["x-robots-tag"]) == ("no-store", "noindex, nofollow")
 
 
 async def test_remembered_files_open_no_other_branch() -> None:

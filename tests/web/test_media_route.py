@@ -51,6 +51,7 @@ async def test_browser_keeps_no_file_of_a_temporary_chat(tmp_path: Path) -> None
         (SOUND, "message", "private, max-age=86400", "inline"),
         (picture, f"{chat}/message", "no-store", "inline"),
         (page, f"{chat}/message", "no-store", "attachment"),
+        (BinaryContent(b"words", media_type="text/plain"), "message", "private, max-age=86400", "attachment"),
     ):
         headers = headers_of(await media.find("ann", await media.add("ann", content, reference)))
         assert (headers["cache-control"], headers["content-disposition"].partition(";")[0]) == (caching, opens)

@@ -67,7 +67,7 @@ def start(app: App, tmp_path: Path) -> Iterator[Start]:
             for process in family(own.process.pid):
                 with suppress(psutil.Error):
                     process.kill()
-            own.process.wait(10)
+            own.process.wait(60)
 
 
 def launch(own: App, command: list[str] | None = None) -> None:
@@ -240,8 +240,7 @@ def test_uninterruptible_tool_does_not_delay_exit(start: Start, model_server: Ru
 # Two signals
 
 
-@pytest.mark.parametrize("second", [pytest.param(signal.SIGINT, marks=pytest.mark.full), signal.SIGTERM])
-def test_second_signal_ends_at_once_and_stores_text(start: Start, second: signal.Signals) -> None:
+def test_second_signal_ends_at_once_and_stores_text(start: Start) -> None:
     own = start(drain=60)
     with connected(own) as reader:
         job = ask(reader, "!tokens 9000 @200")
@@ -250,8 +249,8 @@ def test_second_signal_ends_at_once_and_stores_text(start: Start, second: signal
         until(lambda: "Going down" in own.log)
         assert own.process.poll() is None
         time.sleep(REPEAT_SECONDS)  # an earlier SIGTERM counts as the first signal
-        own.process.send_signal(second)
-        assert ended(own) == 128 + second
+        own.process.send_signal(signal.SIGTERM)
+        assert ended(own) == 128 + signal.SIGTERM
     cut_short(own, "word20")
 
 
@@ -311,17 +310,13 @@ def test_ctrl_c_stops_make_run(start: Start) -> None:
     cut_short(own, "word100")
 
 
-@pytest.mark.parametrize(
-    "whole_group",
-    [pytest.param(False, id="to make alone"), pytest.param(True, id="to its group", marks=pytest.mark.full)],
-)
-def test_sigterm_to_make_run_reaches_app_once(start: Start, whole_group: bool) -> None:
+def test_sigterm_to_make_run_reaches_app_once(start: Start) -> None:
     own = start(MAKE, drain=2.5)
     processes = family(own.process.pid)
     with connected(own) as reader:
         job = ask(reader, "!tokens 9000 @200")
         writing(job, "word20")
-        (os.killpg if whole_group else os.kill)(own.process.pid, signal.SIGTERM)
+        os.kill(own.process.pid, signal.SIGTERM)
         assert job.result(60)["finish_reason"] == "cancelled"
         assert ended(own) == -signal.SIGTERM
     assert left(processes) == []
@@ -364,7 +359,7 @@ def test_first_process_can_end_while_starting(app: App, first_process: list[str]
     inner = until(lambda: psutil.Process(process.pid).children())[0]
     until(lambda: inner.name() != "unshare" and takes(inner.pid, signal.SIGTERM))
     inner.send_signal(signal.SIGTERM)
-    assert process.wait(5) == 0
+    assert process.wait(60) == 0
 
 
 def takes(pid: int, number: signal.Signals) -> bool:
@@ -410,22 +405,16 @@ def test_ctrl_c_spares_llama_cpp(with_llama: Callable[..., App]) -> None:
 
 
 @pytest.mark.weights
-@pytest.mark.parametrize("how", [pytest.param("two signals", marks=pytest.mark.full), "kill -9"])
-def test_no_llama_cpp_outlives_app(with_llama: Callable[..., App], how: str) -> None:
+def test_no_llama_cpp_outlives_app(with_llama: Callable[..., App]) -> None:
     own = with_llama(drain=60)
     processes = family(own.process.pid)
     with connected(own) as reader:
         job = ask(reader, LONG_STORY, max_tokens=1000, temperature=0)
         until(lambda: job.outputs() and job.outputs()[-1]["text"])
-        if how == "kill -9":
-            own.process.kill()
-        else:
-            own.process.send_signal(signal.SIGINT)
-            until(lambda: "Going down" in own.log)
-            own.process.send_signal(signal.SIGINT)
-        assert ended(own) == (-signal.SIGKILL if how == "kill -9" else 130)
+        own.process.kill()
+        assert ended(own) == -signal.SIGKILL
         until(lambda: left(processes) == [])
-    assert [kind for _, kind, _ in kept(own)] == ([] if how == "kill -9" else ["cancelled"])
+    assert kept(own) == []
 
 
 # The page

@@ -9,13 +9,16 @@ from pathlib import Path
 
 import httpx
 import pytest
+from fastapi import FastAPI
 from playwright.sync_api import Response, expect
 from starlette.types import Message, Receive, Scope, Send
 
+from agent.web.app import add_page_routes
 from agent.web.gradio_compat.application import STATIC_FILES
 from agent.web.gradio_compat.video_streams import WHOLE, player_stand_in
 from agent.web.middleware.page_delivery import CACHE_BRIEFLY, CACHE_FOREVER, StaticFilesMiddleware
 from agent.web.ui.page_files import HERE, LAZY, page_files
+from agent.web.ui.page_head import ICONS
 from tests.conftest import App, Visitor
 
 NAME = "index-Bx_1-aZ9.js"
@@ -114,6 +117,18 @@ def test_own_file_hides_one_of_folder_without_query(tmp_path: Path) -> None:
     assert [answer.text for answer in answers] == ["ours"] * 4 + ["Gradio's"] * 2 + ["ours"] * 2
     forever = [answer.headers["cache-control"] == CACHE_FOREVER["cache-control"] for answer in answers]
     assert forever == [True, True, False, False, True, True, False, False], "its name has no hash of its content"
+    kept = {answer.headers["cache-control"] for answer in answers}
+    assert kept == {"public, max-age=31536000, immutable", "public, max-age=3600"}
+
+
+async def test_icons_are_kept_for_a_day() -> None:
+    app = FastAPI()
+    add_page_routes(app, "Switchboard", "")
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://app") as http:
+        answers = [await http.get(path) for path in ICONS]
+    assert {(answer.status_code, answer.headers["cache-control"]) for answer in answers} == {
+        (200, "public, max-age=86400")
+    }
 
 
 @pytest.mark.parametrize(

@@ -99,4 +99,4 @@ def test_program_starts_again_when_its_code_changes(tmp_path: Path, model_server
         assert "<title>Changed</title>" in httpx.get(addresses()[-1], trust_env=False).text
     finally:
         os.killpg(program.pid, signal.SIGTERM)
-        program.wait(20)
+        program.wait(60)

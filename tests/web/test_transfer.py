@@ -460,13 +460,21 @@ def chat(id_: str, *texts: str, at: str = "2024-03-05", **more: Any) -> dict[str
 
 async def test_imported_chats_keep_their_dates_and_places(house: House) -> None:
     own, _ = await started(house.store, "today", owner=ANN.owner)
-    await house.bring([chat("b", "1", at="2024-03-05"), chat("c", "2", "3", at="2023-01-01")])
+    result = await house.bring([chat("b", "1", at="2024-03-05"), chat("c", "2", "3", at="2023-01-01")])
     await house.bring([chat("a", "4", at="2025-06-07")])
     chats = await house.chats()
+    assert [*result.conversations] == [chats[3].id, chats[2].id], "the newest is the last"
     assert [one.title for one in chats] == [own.title, "a", "b", "c"]
     assert [str(one.updated_at.date()) for one in chats[1:]] == ["2025-06-07", "2024-03-05", "2023-01-01"]
     times = [entry.note.at for entry in await house.store.history(chats[-1])]
     assert [f"{time:%Y-%m-%d %H:%M}" for time in times] == ["2023-01-01 10:00", "2023-01-01 10:01"]
+
+
+async def test_versions_of_a_chat_are_imported_oldest_first(house: House) -> None:
+    """Each adds its messages to the one before, wherever it is in the file. None is taken for a chat that was here."""
+    result = await house.bring([chat("a", "1", "2", at="2025-06-07"), chat("a", "1", at="2023-01-01")])
+    assert await house.texts(*await house.chats()) == ["1", "2"]
+    assert result.known == 0
 
 
 @pytest.mark.parametrize("is_shown", [False, True], ids=["while it stores", "while it shows"])

@@ -235,7 +235,7 @@ def test_concurrent_requests_share_quota(empty: App) -> None:
 
     def send() -> None:
         mine = HttpVisitor(empty.url, cookie)
-        start.wait(20)
+        start.wait(60)
         said = mine.ask("POST", f"{API}upload", files={"files": ("a.png", data)})
         (paths.extend(said.json) if said.status == 200 else refused.append(said.status))
 
@@ -408,12 +408,12 @@ async def test_expiry_blocks_nobody(opened: Callable[..., UnsentFiles], monkeypa
 
     def slow_unlink(path: Path, missing_ok: bool = False) -> None:
         begun.set()
-        waited.append(go_on.wait(10))
+        waited.append(go_on.wait(60))
         unlink(path, missing_ok=missing_ok)
 
     monkeypatch.setattr(Path, "unlink", slow_unlink)
     expiring = asyncio.create_task(uploads.expire())
-    assert await asyncio.to_thread(begun.wait, 20)
+    assert await asyncio.to_thread(begun.wait, 60)
     uploads.remove(map(str, paths), "ann")
     go_on.set()
     assert await expiring == 3
