@@ -66,16 +66,20 @@ async def asked(
     *,
     waits: bool = False,
     is_cut: bool = False,
+    gone: asyncio.Event | None = None,
     address: str = "127.0.0.1",
     **headers: bytes,
 ) -> Asked:
-    """Send a request as the server does, in pieces, then hang up or wait. `is_cut`: hang up before the body's end."""
+    """Send a request as the server does, in pieces, then hang up or wait. `is_cut`: hang up before the body's end.
+
+    `gone`: hang up when this is set.
+    """
     pieces, answer = [body[at : at + 65_536] for at in range(0, len(body), 65_536)] or [b""], Asked()
 
     async def receive() -> Message:
         await asyncio.sleep(0)
         if not pieces:
-            await asyncio.sleep(60 if waits and not is_cut else 0)
+            await (gone.wait() if gone else asyncio.sleep(60 if waits and not is_cut else 0))
             return {"type": "http.disconnect"}
         return {"type": "http.request", "body": pieces.pop(0), "more_body": bool(pieces) or is_cut}
 
