@@ -43,6 +43,12 @@ def longest_step() -> Generator[list[tuple[float, str]]]:
         asyncio.Handle._run = run
 
 
+async def never() -> Message:
+    """Receive nothing of a client that stays."""
+    await asyncio.Event().wait()
+    return {}
+
+
 @dataclass
 class Asked:
     """The answer to a request, or what there is of it. Without an answer, the status is 0."""

@@ -36,7 +36,7 @@ from agent.web.middleware.visitor_cookie import CookieJar, VisitorCookies
 from agent.web.run_event_routes import STREAMS_PER_OWNER, RunEventRoutes
 from agent.web.transfer_routes import EXPORTS_A_MINUTE, EXPORTS_PER_OWNER, TransferRoutes
 from agent.web.watchdog import LOOP_LATE_SECONDS, Watchdog
-from tests.support.asgi_requests import asked, longest_step
+from tests.support.asgi_requests import asked, longest_step, never
 from tests.support.gate_rows import gate_rows
 from tests.support.history_laws import chain, prompt
 from tests.support.history_stores import started
@@ -56,12 +56,6 @@ class SlowStore(MemoryStore):
     async def entries(self, *arguments: Any, **named: Any) -> Any:
         await asyncio.sleep(0.01)
         return await super().entries(*arguments, **named)
-
-
-async def never() -> dict[str, Any]:
-    """Receive nothing of a client that stays."""
-    await asyncio.Event().wait()
-    return {}
 
 
 def request(path: str, address: str | None = None, method: str = "GET", **params: str) -> Request:

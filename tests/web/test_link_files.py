@@ -16,6 +16,7 @@ from agent.media.store import ROUTE, MediaStore
 from agent.settings import LocalSettings, Settings
 from agent.web.chat.links import MAX_BRANCHES, ChatLinks, LinkChoices
 from agent.web.link_routes import LinkPageRoutes
+from tests.support.asgi_requests import never
 from tests.support.history_stores import chain, prompt
 from tests.support.media_files import random_png
 
@@ -51,7 +52,8 @@ async def test_files_of_a_page_read_the_chat_once(tmp_path: Path) -> None:
 
     async def status(file: str) -> int:
         scope = {"type": "http", "method": "GET", "path_params": {"token": token, "id_": file}}
-        return (await routes.file(Request({**scope, "headers": [], "query_string": b""}))).status_code
+        asked = Request({**scope, "headers": [], "query_string": b""}, never)
+        return (await routes.file(asked)).status_code
 
     assert {*await asyncio.gather(*map(status, files))} == {200}
     assert [await status(file) for file in (files[0], "0" * 64 + ".png")] == [200, 404]
