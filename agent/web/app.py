@@ -180,7 +180,8 @@ def _add_event_route(app: FastAPI, services: _Services, owner_of: Callable[[Requ
     def frames_of(live: RunningAnswer, request: Request) -> Awaitable[Frames]:
         return frames.of(live, negotiate(request.headers.get("accept-language", "")))
 
-    RunEventRoutes(services.conversations.running, services.store, owner_of, frames_of).add_to(app)
+    public, running = services.settings.public is not None, services.conversations.running
+    RunEventRoutes(running, services.store, owner_of, frames_of, public=public).add_to(app)
 
 
 def _health(services: _Services, queue_problem: Callable[[], str]) -> Health:

@@ -4,7 +4,6 @@
 link has one and the same answer.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from agent.files.store import MediaStore
 from agent.history import Link
 from agent.i18n import LocalizedText, _
 from agent.i18n.translator import Translator, negotiate
+from agent.providers import RequestQueue, acting_for
 from agent.rendering.html import html_mark
 from agent.settings import Settings
 from agent.transfer.document import DOCUMENT_THREADS, beginning, blocks_of, named_as_stored, title_of
@@ -272,7 +272,8 @@ PAGES = 32
 PAGES_ALWAYS = 4
 """Pages that one network address can always read at once."""
 OPENED = 4
-"""Conversations that are read from the store at once. Further requests wait."""
+"""Conversations that are read from the store at once, all but one of them for one network address. Others wait, and
+the addresses take turns."""
 PAGES_EACH = 8
 """Pages that one visitor with a cookie can read at once."""
 COPIES = 8
@@ -283,11 +284,16 @@ NOT_COPIED = _("The chat was not copied")
 COPY_STATUS = {Busy: 409, Limited: 429, InputError: 403}
 
 
+FILES_A_MINUTE, FILES_A_MINUTE_PER_ADDRESS = 600, 2400
+"""Files of links a minute that one reader gets, and the readers at one network address. A page can show many."""
+
+
 class _Limits:
-    """The limits a minute of a public page for reading links and for copying their chats."""
+    """The limits a minute of a public page for reading links and their files, and for copying their chats."""
 
     def __init__(self) -> None:
         self.pages, self.copies = RequestLimit(), RequestLimit(each=10, per_address=40)
+        self.files = RequestLimit(FILES_A_MINUTE, FILES_A_MINUTE_PER_ADDRESS)
 
 
 class LinkPageRoutes:
@@ -309,7 +315,7 @@ class LinkPageRoutes:
         self._limits = _Limits() if settings.public else None
         self._pages = HeavyWork(PAGES, each=PAGES_EACH, always=PAGES_ALWAYS)
         self._copying = HeavyWork(COPIES, each=1, always=COPIES_ALWAYS)
-        self._opening = asyncio.Semaphore(OPENED)
+        self._opening = RequestQueue(OPENED, slots_per_visitor=OPENED - 1)
 
     def add_to(self, app: FastAPI) -> None:
         """Add the routes to the application."""
@@ -325,7 +331,7 @@ class LinkPageRoutes:
             if self._limits is not None:
                 self._limits.pages.count(reader, address)
             with self._pages.place(reader, address) as place:
-                chat = await self._open(token)
+                chat = await result_unless_gone(request, self._open(token, address or reader))
                 url = f"{site.root}{SHARED}{token}"
                 file_urls = self._file_urls(chat.link.owner, f"{site.path}{SHARED}{token}/files/")
                 pieces = to_link_page(chat, url, site, file_urls, translator, self._name_model)
@@ -334,15 +340,26 @@ class LinkPageRoutes:
             busy = _message(message_page(site.title, error.text, site, translator), 429)
             busy.headers["retry-after"] = str(error.seconds)
             return busy
+        except ClientDisconnect:
+            return Response(status_code=499)
         except NotFound:
             return _message(message_page(GONE_TITLE, GONE, site, translator), 404)
 
     async def file(self, request: Request) -> Response:
         """Answer with a file that the page of the link shows."""
-        id_ = str(request.path_params["id_"])
+        token, id_ = str(request.path_params["token"]), str(request.path_params["id_"])
+        reader, address = visitor_id_of(request.scope) or "", client_address(request.scope)
         try:
-            owner = await self._links.owner_of_file(str(request.path_params["token"]), id_)
+            if self._limits is not None:
+                self._limits.files.count(reader, address)
+            with acting_for(address or reader):
+                owner = await result_unless_gone(request, self._links.owner_of_file(token, id_))
             file = await self._media.find(owner, id_)
+        except TooManyRequests as error:
+            later = {"retry-after": str(error.seconds)}
+            return Response(_translator(request)(error.text), status_code=429, headers=later)
+        except ClientDisconnect:
+            return Response(status_code=499)
         except NotFound:
             return Response("Not found.", status_code=404)
         return file_response(file, request, {"cache-control": "no-store", "x-robots-tag": "noindex, nofollow"})
@@ -370,11 +387,14 @@ class LinkPageRoutes:
     async def _copy(self, token: str, visitor: Visitor, translator: Translator) -> str:
         """Copy the chat of a link. Only the visitor's own place is checked before the chat is read."""
         async with self._copies.place(visitor):
-            return await self._copies.make(await self._open(token), visitor, translator)
+            chat = await self._open(token, visitor.address or visitor.owner)
+            return await self._copies.make(chat, visitor, translator)
 
-    async def _open(self, token: str) -> SharedChat:
-        async with self._opening:
-            return await self._links.open(token)
+    async def _open(self, token: str, payer: str) -> SharedChat:
+        """Return the chat of a link. `payer` is whose turn it is to read one. Raises `NotFound`."""
+        with acting_for(payer):
+            async with self._opening.slot():
+                return await self._links.open(token)
 
     def _file_urls(self, owner: str, path: str) -> FileUrl:
         async def url(id_: str) -> AsyncIterator[str]:

@@ -27,7 +27,7 @@ from agent.web.chat.temporary_stores import is_temporary
 from agent.web.chat.visitor import Visitor
 from agent.web.client_address import client_address
 from agent.web.conversation_routes import Handler, answering, known_error, status_of
-from agent.web.heavy_work import HeavyResponse, Place, RequestLimit
+from agent.web.heavy_work import HeavyResponse, Place, RequestLimit, result_unless_gone
 from agent.web.middleware.isolation import visitor_id_of
 from agent.web.middleware.requests import EventBodies
 from agent.web.sending import Submission, add_upload, send_message, sending_text, visitor_of
@@ -178,9 +178,9 @@ class MessageRoutes:
     async def _edit(self, request: Request, owner: str) -> Any:
         edit = await self._read(request, _Edit)
         visitor, where = await self._visitor(request, owner), await self._place(request, owner)
-        return _begun(
-            where[0], await self._conversations.edit(visitor, *where, edit.text, self._choices(request, visitor, edit))
-        )
+        choices = self._choices(request, visitor, edit)
+        editing = self._conversations.edit(visitor, *where, edit.text, choices)
+        return _begun(where[0], await result_unless_gone(request, editing))
 
     async def _take_back(self, request: Request, owner: str) -> Any:
         place = await self._place(request, owner)
@@ -195,7 +195,8 @@ class MessageRoutes:
     async def _retry(self, request: Request, owner: str) -> Any:
         body = await self._read(request, _Body)
         visitor, where = await self._visitor(request, owner), await self._place(request, owner)
-        return _begun(where[0], await self._conversations.retry(visitor, *where, self._choices(request, visitor, body)))
+        again = self._conversations.retry(visitor, *where, self._choices(request, visitor, body))
+        return _begun(where[0], await result_unless_gone(request, again))
 
     async def _continue(self, request: Request, owner: str) -> Any:
         """Continue an answer. With a run, do so because its process was lost, with the choices of that run."""
@@ -221,7 +222,8 @@ class MessageRoutes:
 
     async def _copy(self, request: Request, owner: str) -> Any:
         visitor = await self._visitor(request, owner)
-        return {"conversation": await self._conversations.branches.copy(visitor, *await self._place(request, owner))}
+        copying = self._conversations.branches.copy(visitor, *await self._place(request, owner))
+        return {"conversation": await result_unless_gone(request, copying)}
 
     # Helpers
 

@@ -19,7 +19,7 @@ from agent.history import HistoryStore, RunEvent
 from agent.web.chat.answers import RunningAnswer, RunningAnswers
 from agent.web.chat.recovery import GOES_ON
 from agent.web.client_address import client_address
-from agent.web.heavy_work import HeavyResponse, HeavyWork, Place
+from agent.web.heavy_work import HeavyResponse, HeavyWork, Place, RequestLimit
 
 PING_SECONDS = 2.0
 """Seconds between two comments while nothing happens, so that a reader knows that the server is there."""
@@ -30,6 +30,8 @@ STREAMS = 1000
 STREAMS_PER_OWNER = 32
 STREAMS_ALWAYS = 8
 """Streams that one network address can always have."""
+ENDED_A_MINUTE, ENDED_A_MINUTE_PER_ADDRESS = 240, 960
+"""Requests a minute of one visitor of a public page, and of one network address, for answers that are not running."""
 CHUNK = 16 * 1024
 """Characters that are handed to a connection at once. The next ones wait until the reader has taken them."""
 FRAMES = 1000
@@ -105,6 +107,7 @@ class RunEventRoutes:
     """The route. Owns the places of open streams.
 
     `owner_of` returns the owner that a request speaks for. `page_frames` returns the frames of an answer for a page.
+    On a `public` page, the requests for ended answers are counted: all their events are read.
     """
 
     def __init__(
@@ -113,8 +116,11 @@ class RunEventRoutes:
         store: HistoryStore,
         owner_of: Callable[[Request], str],
         page_frames: Callable[[RunningAnswer, Request], Awaitable[Frames]],
+        *,
+        public: bool = False,
     ) -> None:
         self._running, self._store = running, store
+        self._limit = RequestLimit(ENDED_A_MINUTE, ENDED_A_MINUTE_PER_ADDRESS) if public else None
         self._owner_of, self._page_frames = owner_of, page_frames
         self._live, self._ended = (HeavyWork(STREAMS, each=STREAMS_PER_OWNER, always=STREAMS_ALWAYS) for _ in range(2))
         """The places of streams of running and of ended answers, counted apart: the latter are easy to get many of."""
@@ -158,14 +164,16 @@ class RunEventRoutes:
         A page gets only the end: it asks for the conversation or for the rest then. Other readers count as streams,
         because what was read for them stays in memory until they have it.
         """
-        after = number_in(last_id)
+        after, address = number_in(last_id), client_address(request.scope)
+        if self._limit is not None:
+            self._limit.count(owner, address)
         try:
             if for_page:
                 events = await self._store.runs.events(run_id, owner=owner)
                 goes_on = bool(events) and bool(events[-1].value.get(GOES_ON))
                 end = end_of_lost(run_id) if goes_on else NOTHING
                 return _answer(_rest(StoredFrames((), end), last_id, is_ended=True))
-            with self._ended.place(owner, client_address(request.scope)) as place:
+            with self._ended.place(owner, address) as place:
                 events = await self._store.runs.events(run_id, owner=owner, after=after)
                 if not events and after:
                     last = (await self._store.runs.events(run_id, owner=owner))[-1:]

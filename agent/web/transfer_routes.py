@@ -28,7 +28,7 @@ from agent.transfer.export import FORMATS, Exporter, Format
 from agent.web.chat.importer import Importer, ImportProgress, ImportResult
 from agent.web.chat.visitor import Visitor
 from agent.web.client_address import client_address
-from agent.web.heavy_work import HeavyResponse, HeavyWork, RequestLimit, TooManyRequests
+from agent.web.heavy_work import HeavyResponse, HeavyWork, RequestLimit, TooManyRequests, result_unless_gone
 from agent.web.middleware.isolation import visitor_id_of
 from agent.web.middleware.requests import declared_bytes, payer_of
 from agent.web.middleware.uploads import LINGER_SECONDS
@@ -96,10 +96,13 @@ class TransferRoutes:
             if self._export_limit is not None:
                 self._export_limit.count(owner, address)
             with self._exports.place(owner, address) as place:
-                download = await (exporter.all(form) if conversation is None else exporter.one(conversation, form))
+                opening = exporter.all(form) if conversation is None else exporter.one(conversation, form)
+                download = await result_unless_gone(request, opening)
                 disposition = f"attachment; filename*=UTF-8''{quote(download.name)}"
                 headers = {**HEADERS, "content-disposition": disposition}
                 return HeavyResponse(download.pieces, place, headers, download.media_type)
+        except ClientDisconnect:
+            return Response(status_code=499)
         except NotFound:
             return Response("Not found.", status_code=404)
         except TooManyRequests as error:

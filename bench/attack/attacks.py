@@ -11,18 +11,20 @@ from PIL import Image
 from bench.attack import chats, documents, heavy, requests, texts
 from bench.attack.client import Client, Reply
 
+ADDRESS = "192.0.2.7"
+"""The network address of many attackers behind one proxy."""
 SLOW = "!tokens 100 @20"
 """An answer that takes five seconds."""
 
 
-def rush(url: str, count: int, *, cookies: str, file: bool = True) -> list[Reply]:
-    """Send `count` messages with a small file at the same moment.
+def rush(url: str, count: int, *, cookies: str, file: bool = True, address: str = "") -> list[Reply]:
+    """Send `count` messages with a small file at the same moment, from one address.
 
     `cookies`: "one" is one cookie for all, "each" is one cookie each, "none" is guests with one session each.
     """
-    first = Client(url)
+    first = Client(url, x_forwarded_for=address)
     like = first if cookies == "one" else None
-    clients = [Client(url, guest=cookies == "none", like=like) for _ in range(count)]
+    clients = [Client(url, guest=cookies == "none", like=like, x_forwarded_for=address) for _ in range(count)]
     paths = [[client.upload(f"{number}.png", picture(8))] if file else [] for number, client in enumerate(clients)]
 
     def send(number: int) -> Reply:
@@ -85,7 +87,7 @@ def refusals(replies: Sequence[Reply]) -> dict[str, int]:
 
 ATTACKS: dict[str, Callable[[str], object]] = {
     "36 messages at once, one cookie": lambda url: refusals(rush(url, 36, cookies="one")),
-    "36 messages at once, 36 cookies": lambda url: refusals(rush(url, 36, cookies="each")),
+    "36 messages at once, 36 cookies": lambda url: refusals(rush(url, 36, cookies="each", address=ADDRESS)),
     "30 messages at once, guests": lambda url: refusals(rush(url, 30, cookies="none")),
     "an edit of 0.9 MB": lambda url: long_edit(url, 900_000),
     "a request of 3 MB of text": lambda url: long_message(url, 16, 190_000),

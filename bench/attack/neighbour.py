@@ -1,6 +1,6 @@
 """The bystander of `client.bystander`: `python -m bench.attack.neighbour URL PAUSE`.
 
-It says that the page is open, and at the end of its input prints what it has seen as JSON.
+It says that the page is open and has answered once, and at the end of its input prints what it has seen as JSON.
 """
 
 import json
@@ -11,11 +11,15 @@ from dataclasses import asdict
 
 from bench.attack.client import Bystander, Client
 
+ADDRESS = "198.51.100.9"
+"""The network address of the bystander, which no attacker shares."""
+
 
 def main(url: str, pause: float) -> None:
     """Load the page and the list, and send a message, again and again."""
     seen = Bystander()
-    with Client(url) as client:
+    with Client(url, x_forwarded_for=ADDRESS) as client:
+        client.chat("!text Hello.", new=True)  # the first answer of an app also waits for imports
         print("open", flush=True)
         is_over = False
         while not is_over:

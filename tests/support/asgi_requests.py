@@ -43,6 +43,12 @@ def longest_step() -> Generator[list[tuple[float, str]]]:
         asyncio.Handle._run = run
 
 
+async def never() -> Message:
+    """Receive nothing of a client that stays."""
+    await asyncio.Event().wait()
+    return {}
+
+
 @dataclass
 class Asked:
     """The answer to a request, or what there is of it. Without an answer, the status is 0."""
@@ -66,16 +72,20 @@ async def asked(
     *,
     waits: bool = False,
     is_cut: bool = False,
+    gone: asyncio.Event | None = None,
     address: str = "127.0.0.1",
     **headers: bytes,
 ) -> Asked:
-    """Send a request as the server does, in pieces, then hang up or wait. `is_cut`: hang up before the body's end."""
+    """Send a request as the server does, in pieces, then hang up or wait. `is_cut`: hang up before the body's end.
+
+    `gone`: hang up when this is set.
+    """
     pieces, answer = [body[at : at + 65_536] for at in range(0, len(body), 65_536)] or [b""], Asked()
 
     async def receive() -> Message:
         await asyncio.sleep(0)
         if not pieces:
-            await asyncio.sleep(60 if waits and not is_cut else 0)
+            await (gone.wait() if gone else asyncio.sleep(60 if waits and not is_cut else 0))
             return {"type": "http.disconnect"}
         return {"type": "http.request", "body": pieces.pop(0), "more_body": bool(pieces) or is_cut}
 

@@ -28,7 +28,7 @@ ROWS = {name: name for name in (*SHORT, *documents.ATTACKS)}
 
 @pytest.mark.parametrize("name", gate_rows(ROWS, SHORT))
 def test_attack_makes_no_other_visitor_wait(public: App, name: str) -> None:
-    with memory(public.process.pid) as held, bystander(public.url, pause=0.2) as other:
+    with bystander(public.url, pause=0.2) as other, memory(public.process.pid) as held:
         ATTACKS[name](public.url)
     assert not other.failures
     assert other.looks

@@ -22,7 +22,8 @@ from agent.settings import LocalSettings, Settings
 from agent.system.threads import Threads
 from agent.transfer.document import Block
 from agent.transfer.html import to_html
-from agent.web import server
+from agent.web import server as web_server
+from agent.web.app import create_app
 from agent.web.chat.conversation_list import Row
 from agent.web.chat.links import ChatLinks, LinkChoices
 from agent.web.chat.transcript import to_turns
@@ -31,13 +32,15 @@ from agent.web.chat.views import ChatView
 from agent.web.conversation_routes import ConversationRoutes, answering
 from agent.web.heavy_work import HeavyResponse, HeavyWork, Place, RequestLimit, TooManyRequests
 from agent.web.link_routes import PAGES, LinkPageRoutes
+from agent.web.middleware.visitor_cookie import CookieJar, VisitorCookies
 from agent.web.run_event_routes import STREAMS_PER_OWNER, RunEventRoutes
 from agent.web.transfer_routes import EXPORTS_A_MINUTE, EXPORTS_PER_OWNER, TransferRoutes
 from agent.web.watchdog import LOOP_LATE_SECONDS, Watchdog
-from tests.support.asgi_requests import longest_step
+from tests.support.asgi_requests import asked, longest_step, never
 from tests.support.gate_rows import gate_rows
 from tests.support.history_laws import chain, prompt
 from tests.support.history_stores import started
+from tests.support.scripted_server import Running
 from tests.support.waiting import until
 
 ENGLISH = Translator("en")
@@ -59,7 +62,7 @@ def request(path: str, address: str | None = None, method: str = "GET", **params
     """Return a request as the middleware hands it on."""
     fixed = {"type": "http", "method": method, "path": path, "query_string": b"format=html", "root_path": ""}
     headers = [(b"host", b"chat.example")]
-    return Request({**fixed, "headers": headers, "path_params": params, "state": {"address": address}})
+    return Request({**fixed, "headers": headers, "path_params": params, "state": {"address": address}}, never)
 
 
 def export_routes(store: MemoryStore, folder: Path, limit: RequestLimit | None = None) -> TransferRoutes:
@@ -83,14 +86,10 @@ async def read(response: Any) -> bytes:
     """Run a response whose client stays to the end."""
     body = bytearray()
 
-    async def receive() -> dict[str, Any]:
-        await asyncio.Event().wait()
-        return {}
-
     async def send(message: Any) -> None:
         body.extend(message.get("body", b""))
 
-    await response(request("/").scope, receive, send)
+    await response(request("/").scope, never, send)
     return bytes(body)
 
 
@@ -288,9 +287,9 @@ def test_event_loop_soon_gets_python_from_threads_that_compute(monkeypatch: pyte
 
     before = sys.getswitchinterval()
     for name, value in (("_serve", seen), ("make_memory_private", int), ("return_free_memory", int)):
-        monkeypatch.setattr(server, name, value)
+        monkeypatch.setattr(web_server, name, value)
     try:
-        assert server.serve(Settings(local=LocalSettings()))
+        assert web_server.serve(Settings(local=LocalSettings()))
     finally:
         sys.setswitchinterval(before)
 
@@ -312,6 +311,42 @@ async def test_request_that_only_reads_ends_with_its_client() -> None:
     answer = await answering(handler, lambda _: "ann")(Request(request("/").scope, receive))
     assert answer.status_code == 499
     assert ended == ["ann"]
+
+
+@pytest.mark.slow
+async def test_changes_and_exports_end_with_their_clients(tmp_path: Path, server: Running) -> None:
+    """Each request hangs up while it reads the chat, and its answer comes when the read has ended."""
+    local = LocalSettings(cache_dir=tmp_path, downloads=False, vllm_base_url=server.base_url)
+    app = await create_app(Settings(data_dir=tmp_path, local=local), say=lambda _: None)
+    owner, value = VisitorCookies.in_folder(tmp_path).mint()
+    cookie = f"{CookieJar(secure=False).name}={value}".encode()
+    chats, statuses, ended = app.state.conversations, dict[str, int](), list[str]()
+    async with app.router.lifespan_context(app):
+        await until(lambda: chats.models.find(""))
+        record, entries = await started(chats._store, "Yes", owner=owner)
+        message = f"/conversations/{record.id}/messages/{entries[0].id}"
+        for method, path, body in (
+            ("PATCH", message, b'{"text": "No"}'),
+            ("POST", f"{message}/retry", b""),
+            ("POST", f"{message}/copy", b""),
+            ("GET", f"/export/{record.id}", b""),
+        ):
+            gone, path_ = asyncio.Event(), path
+
+            async def reading(*_: Any, gone: asyncio.Event = gone, path: str = path_, **__: Any) -> None:
+                gone.set()
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    await asyncio.sleep(0)
+                    ended.append(path)
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(chats._store, "find", reading)
+                patch.setattr(chats._store, "history", reading)
+                statuses[path] = (await asked(app, method, path, body=body, gone=gone, cookie=cookie)).status
+            assert ended == [*statuses]
+    assert {*statuses.values()} == {499}
 
 
 async def test_looks_of_one_visitor_take_turns_and_leave_a_place(monkeypatch: pytest.MonkeyPatch) -> None:

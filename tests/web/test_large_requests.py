@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.errors import InputError
 from agent.history import Entry, HistoryStore, Link, Note, Record, digest_of
-from agent.settings import LocalSettings, Settings
+from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.web import housekeeping
 from agent.web.app import create_app
 from agent.web.chat.attachments import MAX_TEXT
@@ -32,7 +32,7 @@ from agent.web.chat.choices import MAX_PROMPT_CHARACTERS
 from agent.web.chat.links import MAX_LINKS
 from agent.web.chat.orphaned_files import PROBE
 from agent.web.chat.transcript import is_prompt
-from agent.web.heavy_work import REQUESTS_EACH, REQUESTS_PER_ADDRESS
+from agent.web.heavy_work import REQUESTS_EACH, REQUESTS_PER_ADDRESS, RequestLimit, TooManyRequests
 from agent.web.middleware.isolation import API, IsolationMiddleware
 from agent.web.middleware.requests import (
     LARGE_BODIES,
@@ -238,6 +238,41 @@ def test_costly_routes_count_per_address_and_per_visitor(start_app: Callable[...
     assert {name for name in COSTLY if is_refused(name, other)} == set()
     guest = HttpVisitor(app.url, None, address="192.0.2.1")
     assert all(is_refused(name, guest) for name in ("import", "upload", "refused event"))
+
+
+UNCOUNTED = {
+    "the page, its parts and its state": r"/(config/?|healthz|readyz|manifest\.json|robots\.txt|theme\.css)?",
+    "files of the program": r"/(favicon\.ico|mark\.svg|(preview|icon-\d+)\.png|(svelte|static|assets)/.*|pwa_icon.*)",
+    "switched off": r"/(openapi\.json|login/?|logout|monitoring.*|gradio_api/deep_link)|",
+    "a row of the list, or a short page of it": r"/conversations/\{id_\}(/links)?|/conversations",
+    "a file of the visitor, sent in pieces": r"/media/\{id_\}",
+    "notes in memory": r"/temporary/\{id_\}",
+    "counted with the messages": r"/v1/.*",
+}
+"""The routes that are not counted, by the reason. Only `GET` and `HEAD` of those of chats."""
+
+
+async def test_every_route_counts_or_costs_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The routes are those of the app itself. All limits are full."""
+
+    def refuse(*_: object) -> None:
+        raise TooManyRequests(7)
+
+    monkeypatch.setattr(RequestLimit, "count", refuse)
+    monkeypatch.setattr(RequestLimit, "check", refuse)
+    local, counted, free = LocalSettings(cache_dir=tmp_path, downloads=False), set[str](), set[str]()
+    settings = Settings(data_dir=tmp_path, public=PublicSettings(links=True), local=local)
+    app = await create_app(settings, say=lambda _: None)
+    async with app.router.lifespan_context(app):
+        cookie = (await asked(app, "GET", "/")).cookie
+        for method, path in dict.fromkeys(routes_of(app.routes)):
+            named = re.sub(r"\{[^}]*\}", "0" * 32, path).replace("links/" + "0" * 32, "links/" + "0" * 64)
+            body = b"" if method in ("GET", "HEAD", "DELETE") else b"{}"
+            answer = await asked(app, method, named, cookie=cookie, body=body, waits=True)
+            (counted if "in 7 s" in answer.text else free).add(f"{method} {path}")
+    known = [rf"{'(GET|HEAD)' if 'conversations' in one else '[A-Z]+'} ({one})" for one in UNCOUNTED.values()]
+    assert {route for route in free if not any(re.fullmatch(one, route) for one in known)} == set()
+    assert len(counted) > 25
 
 
 @pytest.mark.full

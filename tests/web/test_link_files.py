@@ -17,6 +17,7 @@ from agent.history.memory import MemoryStore
 from agent.settings import LocalSettings, Settings
 from agent.web.chat.links import MAX_BRANCHES, ChatLinks, LinkChoices
 from agent.web.link_routes import LinkPageRoutes
+from tests.support.asgi_requests import never
 from tests.support.history_stores import chain, prompt
 from tests.support.media_files import random_png
 
@@ -52,7 +53,7 @@ async def test_files_of_a_page_read_the_chat_once(tmp_path: Path) -> None:
 
     async def answer(file: str) -> Response:
         scope = {"type": "http", "method": "GET", "path_params": {"token": token, "id_": file}}
-        return await routes.file(Request({**scope, "headers": [], "query_string": b""}))
+        return await routes.file(Request({**scope, "headers": [], "query_string": b""}, never))
 
     async def status(file: str) -> int:
         return (await answer(file)).status_code

@@ -37,6 +37,7 @@ from agent.web.chat.transcript import to_turns
 from agent.web.chat.turns import render_turn
 from agent.web.link_routes import PAGES, LinkPageRoutes, Site, to_link_page
 from tests.conftest import CONFIG, App, becomes
+from tests.support.asgi_requests import never
 from tests.support.foreign_requests import last_message, stored_conversations
 from tests.support.history_stores import chain, started
 from tests.support.hostile_texts import HOSTILE as HOSTILE_TEXTS
@@ -297,7 +298,7 @@ async def test_pages_that_are_written_at_once_are_limited(tmp_path: Path) -> Non
         headers = [(b"host", b"chat.example")]
         scope = {"type": "http", "method": "GET", "path": f"/s/{token}", "path_params": {"token": token}}
         more = {"headers": headers, "query_string": b"", "state": {"address": address}, "root_path": ""}
-        said: Any = await routes.page(Request({**scope, **more}))
+        said: Any = await routes.page(Request({**scope, **more}, never))
         pieces = said.body_iterator if said.status_code == 200 else _nothing()
         async for _piece in pieces:
             break

@@ -35,6 +35,7 @@ from agent.history.run_events import (
 )
 from agent.history.search import SearchHit, fold, hits_as_shown, hits_in, hits_with_branches, words_of
 from agent.history.sql.database import LIVE, Database, Row, Steps, Value, Values, single
+from agent.system.threads import DECODING
 
 _OWNED = f"SELECT 1 FROM conversations WHERE id = :conversation AND owner = :owner AND {LIVE}"
 
@@ -107,8 +108,7 @@ class SqlRuns:
         rows = await self._database.rows(_EVENTS, id=run_id, owner=owner, number=after)
         if not rows:
             raise NotFound(NO_RUN)
-        found = [event for row in rows if row[1] is not None for event in split_events(row[1], row[0])]
-        return [event for event in found if event.number > after]
+        return await DECODING.run(_events_after, after, rows)
 
     async def unfinished(
         self, *, owner: str | None = None, conversation_id: str | None = None, limit: int = 1000
@@ -168,6 +168,11 @@ class SqlRuns:
             yield _PUT_EVENTS, values
             return
         raise Conflict(RUN_CONFLICT) if (yield _OWNED, values) else NotFound(NO_RUN)
+
+
+def _events_after(number: int, rows: Sequence[Row]) -> list[RunEvent]:
+    found = [event for row in rows if row[1] is not None for event in split_events(row[1], row[0])]
+    return [event for event in found if event.number > number]
 
 
 def _unfinished(row: Row, owner: str) -> UnfinishedRun:

@@ -1,6 +1,5 @@
 """Read-only links to one chat: the owner's list of them, and what their readers see."""
 
-import asyncio
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -9,6 +8,7 @@ from agent.errors import InputError, NotFound
 from agent.history import NO_LINK, Entry, HistoryStore, Link, Record, digest_of, new_token, now
 from agent.i18n import _
 from agent.i18n.translator import Translator
+from agent.providers import RequestQueue
 from agent.settings import Settings
 from agent.transfer.document import DOCUMENT_THREADS, Branch
 from agent.transfer.shared import shared_entries
@@ -69,7 +69,7 @@ class ChatLinks:
 
         What leads to an entry never changes. A page asks for each of its files, and each time for a whole branch.
         """
-        self._reading = asyncio.Lock()
+        self._reading = RequestQueue(1)
 
     async def create(self, owner: str, conversation: str, choices: LinkChoices) -> tuple[str, Link]:
         """Return the token of a new link, which is stored nowhere, and the link.
@@ -130,11 +130,11 @@ class ChatLinks:
         return link.owner
 
     async def _files_of(self, record: Record) -> Set[str]:
-        """Return the ids of the files on the branch of a record. Reads one branch at a time."""
+        """Return the ids of the files on the branch of a record. Reads one branch at a time, and readers take turns."""
         branch = (record.id, record.head_id or "")
         if (known := self._remembered(branch)) is not None:
             return known
-        async with self._reading:
+        async with self._reading.slot():
             if (known := self._remembered(branch)) is not None:
                 return known
             self._files[branch] = files = (await Branch.open(self._store, record)).files
