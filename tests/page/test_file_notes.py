@@ -52,7 +52,7 @@ def test_many_refused_pictures_have_one_note(
     notes = visitor.page.locator("#attached li.refused")
     expect(notes.locator("span")).to_have_text([SENTENCE.format(count=count)])
     expect(notes.get_by_role("button")).to_have_count(3)
-    expect(visitor.page.locator("#composer .thumbnail-item")).to_have_count(count)
+    expect(visitor.page.locator("#composer .file")).to_have_count(count)
     is_seen(visitor.box)
     is_seen(visitor.submit)
     is_seen(notes.locator("span"))
@@ -82,7 +82,7 @@ def test_too_many_files_leave_the_box_in_view(app: App, visit: Visit, tmp_path: 
     for first in (0, 12):  # one upload can have no more than a message
         names = [f"a note with a long name {number}.txt" for number in range(first, first + 12)]
         attach(visitor, tmp_path, names, b"words")
-        expect(visitor.page.locator("#composer .thumbnail-item")).to_have_count(first + 12)
+        expect(visitor.page.locator("#composer .file")).to_have_count(first + 12)
     expect(visitor.page.locator("#attached li.refused")).to_have_count(1)
     for width, height in ((1100, 900), (390, 844), (640, 400)):
         visitor.page.set_viewport_size({"width": width, "height": height})

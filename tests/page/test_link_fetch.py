@@ -122,7 +122,7 @@ def rows(visitor: Visitor) -> Locator:
 
 
 def thumbnails(visitor: Visitor) -> Locator:
-    return visitor.page.locator("#composer .thumbnail-item")
+    return visitor.page.locator("#composer .file")
 
 
 def paste(visitor: Visitor, text: str) -> None:
@@ -177,7 +177,7 @@ def test_attached_picture_can_be_removed(world: World, visit: Visit) -> None:
     expect(said).to_have_text("bytes.png")
     visitor.choose(BLIND)
     expect(said).to_contain_text("cannot see pictures")
-    thumbnails(visitor).get_by_role("button").click()
+    thumbnails(visitor).get_by_role("button", name="Remove file").click()
     expect(thumbnails(visitor)).to_have_count(0)
     expect(said).to_have_count(0)
 
