@@ -59,7 +59,6 @@ from agent.web.gradio_compat.application import (
 )
 from agent.web.gradio_compat.event_queue import BoundedQueue
 from agent.web.gradio_compat.login import login_reader
-from agent.web.gradio_compat.video_streams import player_stand_in
 from agent.web.health import Health
 from agent.web.heavy_work import RequestLimit
 from agent.web.housekeeping import free_memory_when_idle, run_housekeeping
@@ -124,7 +123,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         queue = prepare_queue(page, STREAMS)
     origins = _origins(settings)
     links = ChatLinks(services.store, settings)
-    files = page_files(links=links.is_on).standing_in(player_stand_in(STATIC_FILES))
+    files = page_files(links=links.is_on)
     app = FastAPI(
         lifespan=lambda app: _lifespan(services, app.state.watchdog),
         exception_handlers={AgentError: answer_error, OSError: answer_error},

@@ -440,7 +440,7 @@ def test_page_speaks_visitor_language(visit: Visit, app: App, language: str) -> 
 def test_ending_of_an_answer_is_in_german(visit: Visit, app: App) -> None:
     visitor = visit(app.url, locale="de-DE")
     problem, caption = visitor.chat.locator("[data-kind=error]").last, visitor.caption
-    stop = visitor.page.locator("#composer .input-row > .stop-button")
+    stop = visitor.page.locator("#composer .buttons > .stop-button")
     ends = {
         "!status 401": "Der Schlüssel des Servers wurde abgelehnt. Sagen Sie dem Betreiber Bescheid.",
         "!cut 5": "Die Antwort brach ab: der Modellserver hat sie zu früh beendet.",

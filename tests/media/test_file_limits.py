@@ -1,10 +1,10 @@
 """Limits that are looked at before a picture or a document is decoded. Here, because the files' own tests are slow."""
 
 import pytest
-
 from agent.documents.pdf import read_pdf
-from agent.errors import InputError
 from agent.media.images import MAX_SCANS, ImageLimits, convert_image
+
+from agent.errors import InputError
 from tests.support.documents import pdf
 from tests.support.media_files import picture
 

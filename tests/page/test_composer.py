@@ -16,7 +16,7 @@ Visit = Callable[..., Visitor]
 @pytest.mark.gate("What is typed while a message is sent stays.")
 def test_input_while_sending_stays(app: App, visit: Visit) -> None:
     visitor = visit(app.url, fresh=True)
-    files = visitor.page.locator("#composer").get_by_role("listitem", name="File thumbnail")
+    files = visitor.page.locator("#composer").locator(".file")
     held: list[Route] = []
     visitor.ask("!text First.")
 
@@ -56,8 +56,8 @@ PLACE = """(clip) => {
 @pytest.mark.parametrize(("phone", "locale"), [(False, "en-US"), (True, "de-DE")])
 def test_paper_clip_stays_beside_files(app: App, visit: Visit, phone: bool, locale: str) -> None:
     visitor = visit(app.url, phone=phone, dark=phone, locale=locale)
-    clip = visitor.page.locator("#composer .upload-button")
-    files = visitor.page.locator("#composer .thumbnail-item")
+    clip = visitor.page.locator("#composer .attach-button")
+    files = visitor.page.locator("#composer .file")
     visitor.box.fill("A draft, so that the bookmark is there")
     bookmark = visitor.page.locator("#composer .prompts-button")
     before, beside = clip.evaluate(PLACE), bookmark.evaluate(PLACE)
@@ -76,8 +76,8 @@ def test_paper_clip_stays_beside_files(app: App, visit: Visit, phone: bool, loca
 def test_draft_keeps_its_files_over_a_reload(app: App, visit: Visit, model_server: Running) -> None:
     visitor = visit(app.url)
     page = visitor.page
-    files = page.locator("#composer").get_by_role("listitem", name="File thumbnail")
-    names = page.locator("#composer .thumbnail-item .open-text")
+    files = page.locator("#composer").locator(".file")
+    names = page.locator("#composer .file .open-text")
 
     def attach(name: str) -> None:
         page.locator("#composer input[type=file]").set_input_files(
@@ -125,12 +125,12 @@ def test_lost_files_of_a_draft_are_named(start_app: Callable[..., App], visit: V
     visitor.page.locator("#composer input[type=file]").set_input_files(
         [{"name": "one.txt", "mimeType": "text/plain", "buffer": b"one"}]
     )
-    expect(visitor.page.locator("#composer .thumbnail-item .open-text")).to_have_text("one.txt")
+    expect(visitor.page.locator("#composer .file .open-text")).to_have_text("one.txt")
     for path in own.files_with("one"):
         if path.name == "one.txt":
             path.unlink()
     visitor.reload()
     expect(visitor.page.locator("#hint")).to_have_text("These files of your draft are gone. Attach them again: one.txt")
     expect(visitor.box).to_have_value("A draft")
-    expect(visitor.page.locator("#composer .thumbnail-item")).to_have_count(0)
+    expect(visitor.page.locator("#composer .file")).to_have_count(0)
     visitor.ask("!text Hello.")

@@ -283,7 +283,7 @@ def test_text_and_files_stay_when_model_changes(own: App, visit: Visit, tmp_path
     expect(visitor.page.locator("#about")).to_contain_text("Qwen3-VL-8B-Instruct")
     visitor.box.fill("What is this?")
     visitor.page.locator("#composer input[type=file]").set_input_files([tmp_path / "small.png"])
-    attached, thumbnails = visitor.page.locator("#attached"), visitor.page.locator("#composer .thumbnail-item")
+    attached, thumbnails = visitor.page.locator("#attached"), visitor.page.locator("#composer .file")
     expect(attached.locator("li")).to_have_text("small.png")
     visitor.choose("Qwen3-8B")
     expect(attached.locator("li.refused")).to_contain_text("small.png")
@@ -409,7 +409,7 @@ def test_options_fit_small_phone(own: App, visit: Visit) -> None:
         )
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
         small = page.evaluate(
-            "[...document.querySelectorAll('#composer .input-row button')].filter((one) => one.checkVisibility())"
+            "[...document.querySelectorAll('#composer .buttons button')].filter((one) => one.checkVisibility())"
             ".map((one) => [one.id || one.className, one.getBoundingClientRect()])"
             ".filter(([, { left, right, width, height }]) => width < 40 || height < 40 || left < 16 || right > 344)"
             ".map(([name, box]) => [name, box.left, box.width, box.height])"
@@ -498,7 +498,7 @@ ICONS = """() => [
 
 
 @pytest.mark.parametrize(
-    ("locale", "attach", "send"), [("en-US", "Upload a file", "Submit"), ("de-DE", "Datei hochladen", "Senden")]
+    ("locale", "attach", "send"), [("en-US", "Upload a file", "Send"), ("de-DE", "Datei hochladen", "Senden")]
 )
 def test_buttons_without_words_have_tooltips(own: App, visit: Visit, locale: str, attach: str, send: str) -> None:
     visitor = visit(own.url, locale=locale)
@@ -588,7 +588,7 @@ def hearing(start_app: Callable[..., App]) -> Iterator[App]:
 
 
 ROWS = """() => {
-  const all = [...document.querySelectorAll("#composer .input-row button")].filter((one) => one.checkVisibility());
+  const all = [...document.querySelectorAll("#composer .buttons button")].filter((one) => one.checkVisibility());
   return [all.length, new Set(all.map((one) => Math.round(one.getBoundingClientRect().bottom))).size];
 }"""
 """Returns the number of buttons in the composer, and of the rows in which they are."""

@@ -41,7 +41,7 @@ def test_document_is_read_and_its_pages_are_named(own: App, visit: Visit, server
     visitor.box.press("Enter")
     expect(visitor.hint).to_contain_text("The reason is above the box.")
     expect(visitor.box).to_have_value("!text It is 812. What is the rent of the hall?")
-    visitor.page.locator("#composer .thumbnail-item").nth(1).locator("..").get_by_role("button").last.click()
+    visitor.page.locator("#composer .file").nth(1).get_by_role("button", name="Remove file").click()
     expect(rows).to_have_count(1)
     visitor.box.press("Enter")
     expect(visitor.bubbles.filter(has_text="It is 812.")).to_be_visible()

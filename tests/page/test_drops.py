@@ -63,7 +63,7 @@ class Mouse:
 
 
 def thumbnails(visitor: Visitor) -> Locator:
-    return visitor.page.locator("#composer").get_by_role("listitem", name="File thumbnail")
+    return visitor.page.locator("#composer").locator(".file")
 
 
 @pytest.mark.gate("Files can be dropped anywhere.")
@@ -83,7 +83,7 @@ def test_files_dropped_anywhere_are_attached(own: App, visit: Visit, files: list
     expect(page.locator("#attached li.refused")).to_have_text(
         "tool can't be opened. It may be damaged, or not supported."
     )
-    thumbnails(visitor).last.locator("..").get_by_role("button").last.click()
+    thumbnails(visitor).last.get_by_role("button", name="Remove file").click()
     expect(thumbnails(visitor)).to_have_count(1)
     mouse.drop(visitor.box, files=[text])
     expect(thumbnails(visitor)).to_have_count(2)

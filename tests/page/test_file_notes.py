@@ -52,7 +52,7 @@ def test_many_refused_pictures_have_one_note(
     notes = visitor.page.locator("#attached li.refused")
     expect(notes.locator("span")).to_have_text([SENTENCE.format(count=count)])
     expect(notes.get_by_role("button")).to_have_count(3)
-    expect(visitor.page.locator("#composer .thumbnail-item")).to_have_count(count)
+    expect(visitor.page.locator("#composer .file")).to_have_count(count)
     is_seen(visitor.box)
     is_seen(visitor.submit)
     is_seen(notes.locator("span"))

@@ -279,7 +279,8 @@ FOCUSED = """() => {
   return {
     name: at.closest("#settings, #chats, #chats-toggle, #help, #examples")?.id
       ?? (at.closest("#chat") ? "chat " + (at.getAttribute("aria-label") ?? (at.innerText || at.title))
-      : at.id || at.dataset.testid || `${at.role ?? at.tagName} ${at.ariaLabel ?? ""}`),
+      : at.id || (at.matches("#composer textarea") ? "textbox" : "") || at.className.match(/\\S+-button$/)?.[0]
+      || `${at.role ?? at.tagName} ${at.ariaLabel ?? ""}`),
     visible: box.width > 0 && box.height > 0 && box.right > 0 && box.left < innerWidth,
     seen: seen || at.matches("#dock:focus-within textarea"),  // the frame around it darkens
   };
@@ -304,7 +305,7 @@ def walk(visitor: Visitor, steps: int, last: str = "submit-button") -> list[str]
     raise AssertionError(names)
 
 
-COMPOSER = ["textbox", "upload-button", "switch Reasoning", "switch Tools", "model-button", "submit-button"]
+COMPOSER = ["textbox", "attach-button", "switch Reasoning", "switch Tools", "model-button", "submit-button"]
 
 
 def test_tab_order_follows_layout(app: App, visit: Visit) -> None:

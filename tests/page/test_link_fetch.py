@@ -121,7 +121,7 @@ def rows(visitor: Visitor) -> Locator:
 
 
 def thumbnails(visitor: Visitor) -> Locator:
-    return visitor.page.locator("#composer .thumbnail-item")
+    return visitor.page.locator("#composer .file")
 
 
 def paste(visitor: Visitor, text: str) -> None:
@@ -166,6 +166,19 @@ def test_page_asks_before_fetching_picture(world: World, visit: Visit) -> None:
     text, picture = world.models.journal()[-1]["body"]["messages"][-1]["content"]
     assert text["text"].strip() == "!text Seen. What is this?"
     assert base64.b64decode(picture["image_url"]["url"].partition(",")[2]) == PNG
+
+
+@pytest.mark.browser
+def test_attached_picture_can_be_removed(world: World, visit: Visit) -> None:
+    visitor = visit(world.app.url)
+    attach(visitor, f"{world.site.url}/bytes.jpg")
+    said = visitor.page.locator("#attached li")
+    expect(said).to_have_text("bytes.png")
+    visitor.choose(BLIND)
+    expect(said).to_contain_text("cannot see pictures")
+    thumbnails(visitor).get_by_role("button", name="Remove file").click()
+    expect(thumbnails(visitor)).to_have_count(0)
+    expect(said).to_have_count(0)
 
 
 @pytest.mark.browser

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from html import unescape
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Locator, expect
+from playwright.sync_api import Browser, BrowserContext, Locator, Route, expect
 
 from agent.i18n.translator import LANGUAGES, Translator
 from agent.models.catalog import load_catalog
@@ -123,7 +123,7 @@ def test_composer_is_one_frame_at_bottom(sized: Callable[..., Visitor]) -> None:
         (left, top, right, bottom), (x, y, end, under) = place(one), place(other)
         return left < end and x < right and top < under and y < bottom
 
-    model, upload = page.locator("#model-button"), page.get_by_test_id("upload-button").first
+    model, upload = page.locator("#model-button"), page.locator("#composer .attach-button")
     expect(page.locator(":root[data-chat=empty]")).to_have_count(1)
     visitor.choose("openai:a-model-with-a-name-that-is-longer-than-a-telephone-is-wide-" + "and-more-" * 5)
     expect(page.locator("#about")).to_contain_text("and-more")
@@ -260,6 +260,23 @@ def test_every_send_scrolls_down(sized: Callable[..., Visitor]) -> None:
     follows()
     page.evaluate("[...document.querySelectorAll('#chat [data-action=retry]')].at(-1).click()")
     follows()
+
+
+@pytest.mark.browser
+def test_upload_in_progress_is_shown(sized: Callable[..., Visitor]) -> None:
+    visitor = sized(SIZES["desktop"])
+    held: list[Route] = []
+    visitor.page.route("**/gradio_api/upload*", lambda route: held.append(route))
+    file = {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"hello"}
+    visitor.page.locator("#composer input[type=file]").set_input_files(file)  # pyright: ignore[reportArgumentType]
+    expect(visitor.page.locator("#composer").get_by_role("progressbar", name="Uploading")).to_be_visible()
+    visitor.shot("uploading")
+    visitor.wait_for_requests(held)  # the page shows the upload before the request is sent
+    held[0].continue_()
+    expect(visitor.page.locator("#composer").locator(".file")).to_be_visible()
+    expect(visitor.page.locator("#composer").get_by_role("progressbar", name="Uploading")).to_have_count(0)
+    remove = visitor.page.locator("#composer").get_by_role("button", name="Remove file")
+    expect(remove).to_have_css("opacity", "1")  # touch screens cannot hover
 
 
 @pytest.fixture(scope="module")

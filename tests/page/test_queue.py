@@ -72,7 +72,7 @@ def test_queued_message_is_sent_at_the_end(app: App, visit: Visit, model_server:
     expect(queued(visitor)).to_contain_text("notes.txt")
     expect(visitor.box).to_have_value("")
     expect(visitor.box).to_be_focused()
-    expect(visitor.page.locator("#composer .thumbnail-item")).to_have_count(0)
+    expect(visitor.page.locator("#composer .file")).to_have_count(0)
     visitor.say("a third one")
     expect(visitor.page.locator("#hint")).to_contain_text("One message is queued already")
     queued(visitor).get_by_role("button", name="Undo").click(trial=True)  # the hint does not cover it
@@ -162,7 +162,7 @@ def test_tool_that_asks_puts_the_message_back(asking: App, visit: Visit, model_s
 
 def test_reload_keeps_the_queued_text(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
-    files = visitor.page.locator("#composer .thumbnail-item .open-text")
+    files = visitor.page.locator("#composer .file .open-text")
     answering(visitor)
     visitor.page.locator("#composer input[type=file]").set_input_files(
         [{"name": "more.txt", "mimeType": "text/plain", "buffer": b"more"}]
@@ -199,7 +199,7 @@ def test_queued_message_stays_with_its_chat(app: App, visit: Visit, model_server
     expect(queued(visitor)).to_be_hidden()
     expect(visitor.box).to_have_value("")
     expect(page.locator("#hint")).to_be_empty()  # the text is in the box of the first chat
-    expect(page.locator("#composer .thumbnail-item")).to_have_count(0)
+    expect(page.locator("#composer .file")).to_have_count(0)
     visitor.idle()
     visitor.ask("!text Elsewhere.")
     expect(visitor.mine).to_have_count(1)

@@ -1,17 +1,25 @@
-"""Only Cancel drops what was recorded: not Enter, Stop, the microphone's button, or the choice of another model."""
+"""The recorder is a row in the composer. Only Cancel drops what was recorded, not Enter or another model."""
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
-from playwright.sync_api import Browser, Route, expect
+from playwright.sync_api import Browser, Locator, Route, expect
 
 from tests.conftest import App, Visitor
+from tests.peers.axe import grave
 from tests.support.scripted_server import Config, Running
 
 pytestmark = pytest.mark.browser
 
 HEARS, READS = "Qwen/Qwen3-Omni-30B-A3B-Instruct", "Qwen/Qwen3-8B"
+LOUD = "[...document.querySelectorAll('#composer .level i')].some((one) => one.style.getPropertyValue('--loud') > 0.02)"
+KEEP = """
+const ask = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
+navigator.mediaDevices.getUserMedia = async (what) => (window.heard = await ask(what));
+"""
+TRACKS = "window.heard.getTracks().map((track) => track.readyState)"
 SERVER = Config(models=(HEARS, READS), rate=200.0)
 
 
@@ -21,93 +29,144 @@ def own(start_app: Callable[..., App], server: Running) -> App:
 
 
 @pytest.fixture
-def recording(browser: Browser, own: App) -> Iterator[Visitor]:
+def open_page(browser: Browser, own: App) -> Iterator[Callable[..., Visitor]]:
+    """Open the page as a visitor who has written something, and allows or denies the microphone."""
+    with ExitStack() as contexts:
+
+        def open_one(*, allowed: bool = True, phone: bool = False, dark: bool = False, before: str = "") -> Visitor:
+            context = browser.new_context(
+                viewport={"width": 390, "height": 844} if phone else {"width": 1100, "height": 900},
+                has_touch=phone,
+                color_scheme="dark" if dark else "light",
+                permissions=["microphone"] if allowed else [],
+                reduced_motion="reduce",
+            )
+            visitor = Visitor(contexts.enter_context(context).new_page())
+            if before:
+                visitor.page.add_init_script(before)
+            visitor.open(own.url)
+            visitor.box.fill("!text Heard.")
+            return visitor
+
+        yield open_one
+
+
+@pytest.fixture
+def recording(open_page: Callable[..., Visitor]) -> Visitor:
     """The page of a visitor whose microphone records."""
-    with browser.new_context(permissions=["microphone"], reduced_motion="reduce") as context:
-        visitor = Visitor(context.new_page())
-        visitor.open(own.url)
-        visitor.box.fill("!text Heard.")
-        visitor.page.get_by_test_id("microphone-button").click()
-        visitor.page.get_by_role("button", name="Start recording").click()
-        expect(visitor.page.locator("#composer .timestamp")).to_have_text(re.compile("0:0[1-9]"))
-        yield visitor
+    visitor = open_page(before=KEEP)
+    record(visitor)
+    return visitor
 
 
-def test_recorder_is_a_row_below_the_text_and_can_be_left(browser: Browser, own: App) -> None:
-    with browser.new_context(permissions=["microphone"], reduced_motion="reduce") as context:
-        visitor = Visitor(context.new_page())
-        visitor.open(own.url)
-        visitor.box.fill("!text Heard.")
-        recorder = visitor.page.locator(".recording-overlay")
-        visitor.page.get_by_test_id("microphone-button").click()
-        expect(recorder).not_to_have_css("background-color", "rgba(0, 0, 0, 0)")
-        frame, dock, text = (one.bounding_box() for one in (recorder, visitor.page.locator("#dock"), visitor.box))
-        assert frame
-        assert dock
-        assert text
-        assert dock["width"] - frame["width"] <= 2, "only the border is beside it"
-        assert text["y"] + text["height"] <= frame["y"] + 1
-        visitor.page.get_by_role("button", name="Cancel").click()
-        expect(recorder).to_have_count(0)
-        expect(visitor.box).to_have_value("!text Heard.")
+def recorder(visitor: Visitor) -> Locator:
+    return visitor.page.locator("#composer").get_by_role("group", name="Record audio")
 
 
-def stop(recording: Visitor, state: str) -> Callable[[], object]:
-    """Bring the recorder into a state. Call what is returned after the next key or click.
-
-    It "records", is "stopping", because its upload takes until then, or has "stopped" and shows what it has recorded.
-    """
-    button, held = recording.page.get_by_role("button", name="Stop recording"), list[Route]()
-    if state == "stopping":
-        recording.page.route("**/upload", lambda route: held.append(route))
-        button.click()
-        recording.wait_for_requests(held)
-        button.click()  # Gradio would drop the recording
-    elif state == "stopped":
-        button.click()
-        expect(recording.page.get_by_role("button", name="Attach audio")).to_be_visible()
-    recording.shot(f"recording-{state}")
-    return lambda: None if not held else held[0].continue_()
+def files(visitor: Visitor) -> Locator:
+    return visitor.page.locator("#composer .file")
 
 
-STATES = ["records", "stopping", "stopped"]
+def record(visitor: Visitor) -> None:
+    """Click the microphone, and wait until something is recorded."""
+    visitor.page.locator("#composer .microphone-button").click()
+    expect(recorder(visitor).get_by_role("timer")).to_have_text(re.compile("0:0[1-9]"))
 
 
-@pytest.mark.parametrize("state", STATES)
-def test_enter_sends_what_was_recorded(recording: Visitor, server: Running, state: str) -> None:
-    end = stop(recording, state)
+@pytest.mark.parametrize("look", [{}, {"dark": True, "phone": True}], ids=["light", "dark phone"])
+def test_recorder_is_a_row_below_the_text(open_page: Callable[..., Visitor], look: dict[str, bool]) -> None:
+    visitor = open_page(**look)
+    dock = visitor.page.locator("#dock")
+    before = dock.bounding_box()
+    record(visitor)
+    visitor.page.wait_for_function(LOUD)
+    visitor.shot(f"recording-{'-'.join(look) or 'light'}")
+    row, frame, text = (one.bounding_box() for one in (recorder(visitor), dock, visitor.box))
+    assert frame == before, "nothing moves"
+    assert row
+    assert frame
+    assert text
+    assert frame["x"] <= row["x"]
+    assert row["x"] + row["width"] <= frame["x"] + frame["width"]
+    assert text["y"] + text["height"] <= row["y"] + 1
+    assert not grave(visitor.page)
+    expect(recorder(visitor).get_by_role("button", name="Attach audio")).to_be_focused()
+    recorder(visitor).get_by_role("button", name="Attach audio").press("Enter")
+    expect(recorder(visitor)).to_be_hidden()
+    expect(visitor.box).to_be_focused()
+    expect(files(visitor)).to_have_text([re.compile(r"^recording-\d{6}\.webm$")])
+    expect(visitor.page.locator("#attached")).to_contain_text("recording-")
+
+
+def test_enter_sends_what_is_recorded(recording: Visitor, server: Running) -> None:
     recording.box.press("Enter")
-    end()
     expect(recording.caption).to_be_visible()
     recording.idle()
     content = server.journal()[-1]["body"]["messages"][-1]["content"]
     assert [part["type"] for part in content] == ["text", "input_audio"]
     expect(recording.box).to_have_value("")
-    expect(recording.page.locator("#composer :is(.thumbnail-item, .recording-overlay)")).to_have_count(0)
+    expect(files(recording)).to_have_count(0)
+    expect(recorder(recording)).to_be_hidden()
 
 
-def test_button_of_the_microphone_attaches_what_was_recorded(recording: Visitor) -> None:
-    recording.page.get_by_test_id("microphone-button").press("Enter")  # the recorder lies over it
-    expect(recording.page.locator("#composer .thumbnail-item")).to_have_count(1)
+def test_enter_waits_for_the_upload_of_a_recording(recording: Visitor, server: Running) -> None:
+    held = list[Route]()
+    recording.page.route("**/upload", lambda route: held.append(route))
+    recorder(recording).get_by_role("button", name="Attach audio").click()
+    recording.wait_for_requests(held)
+    recording.box.press("Enter")
     expect(recording.box).to_have_value("!text Heard.")
+    held[0].continue_()
+    expect(recording.caption).to_be_visible()
+    content = server.journal()[-1]["body"]["messages"][-1]["content"]
+    assert [part["type"] for part in content] == ["text", "input_audio"]
 
 
 def test_choice_of_a_deaf_model_keeps_what_was_recorded(recording: Visitor) -> None:
-    recording.page.locator("#model-button").press("Enter")
+    recording.page.evaluate("document.querySelector('#model-button').click()")  # as "Retry with…" or another tab could
     search = recording.page.locator("#models").get_by_role("combobox")
     search.fill(READS)
     search.press("Enter")
     expect(recording.page.locator("#about")).to_contain_text("Qwen3-8B")
-    expect(recording.page.locator("#composer .thumbnail-item")).to_have_count(1)
+    expect(files(recording)).to_have_count(1)
     expect(recording.page.locator("#attached")).to_contain_text("audio")
+    expect(recording.page.locator("#composer .microphone-button")).to_have_count(0)
 
 
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("state", ["records", "uploads"])
 def test_cancel_drops_what_was_recorded(recording: Visitor, state: str) -> None:
-    end = stop(recording, state)
-    recording.page.get_by_role("button", name="Cancel").click()
-    end()
-    expect(recording.page.locator("#composer .recording-overlay")).to_have_count(0)
-    expect(recording.page.locator("#composer .thumbnail-item")).to_have_count(0)
+    held = list[Route]()
+    if state == "records":
+        recorder(recording).get_by_role("button", name="Cancel").click()
+    else:
+        recording.page.route("**/upload", lambda route: held.append(route))
+        recorder(recording).get_by_role("button", name="Attach audio").click()
+        recording.wait_for_requests(held)
+        files(recording).get_by_role("button", name="Remove file").click()
+    expect(recorder(recording)).to_be_hidden()
+    expect(files(recording)).to_have_count(0)
     expect(recording.box).to_have_value("!text Heard.")
     expect(recording.box).to_be_focused()
+    expect(recording.page.locator("#composer .problem")).to_be_empty()
+    assert recording.page.evaluate(TRACKS) == ["ended"], "the microphone is off"
+
+
+NO_MICROPHONE = """
+navigator.mediaDevices.getUserMedia = () => Promise.reject(new DOMException("", "NotFoundError"));
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "sentence"),
+    [("", "does not let this page use the microphone"), (NO_MICROPHONE, "No microphone was found.")],
+    ids=["denied", "none"],
+)
+def test_missing_microphone_is_explained(open_page: Callable[..., Visitor], before: str, sentence: str) -> None:
+    visitor = open_page(allowed=False, before=before)
+    visitor.page.locator("#composer .microphone-button").click()
+    expect(recorder(visitor).get_by_role("status")).to_contain_text(sentence)
+    expect(recorder(visitor).get_by_role("button", name="Attach audio")).to_be_disabled()
+    visitor.shot(f"no-microphone-{'none' if before else 'denied'}")
+    visitor.page.get_by_role("button", name="Cancel").click()
+    visitor.box.press("Enter")
+    expect(visitor.caption).to_be_visible()

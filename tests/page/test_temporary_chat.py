@@ -57,7 +57,7 @@ def test_temporary_chat_leaves_nothing(app: App, visit: Visit) -> None:
     page.locator("#composer input[type=file]").set_input_files(
         {"name": f"{word}.txt", "mimeType": "text/plain", "buffer": word.encode()}
     )
-    expect(page.locator("#composer").get_by_role("listitem", name="File thumbnail")).to_have_count(1)
+    expect(page.locator("#composer").locator(".file")).to_have_count(1)
     visitor.say(f"!tokens 900 @20 {word}")
     expect(visitor.bubbles.last).to_contain_text("word3")
     visitor.stop.click()

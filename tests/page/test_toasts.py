@@ -90,13 +90,17 @@ def test_refusal_repeats_no_note_of_a_file(app: App, visit: Visit, tmp_path: Pat
     ],
     ids=["en", "de"],
 )
-def test_toast_about_a_large_file(app: App, visit: Visit, tmp_path: Path, locale: str, sentence: str) -> None:
+def test_page_says_that_a_file_is_too_large(app: App, visit: Visit, tmp_path: Path, locale: str, sentence: str) -> None:
     visitor = visit(app.url, locale=locale)
     (tmp_path / "big <1>.txt").write_bytes(b"a" * 21_000_000)
     visitor.page.locator("#composer input[type=file]").set_input_files(tmp_path / "big <1>.txt")
-    expect(visitor.toast.get_by_text(sentence)).to_be_visible()
-    expect(visitor.toast.get_by_text("File(s)")).to_be_hidden()
-    visitor.shot(f"toast-large-{locale}")
+    problem = visitor.page.locator("#composer .problem")
+    expect(problem).to_have_text(sentence)
+    visitor.shot(f"large-{locale}")
+    visitor.page.locator("#composer input[type=file]").set_input_files(
+        [{"name": "small.txt", "mimeType": "text/plain", "buffer": b"words"}]
+    )
+    expect(problem).to_be_empty()
 
 
 def test_refusal_and_toast_leave_with_their_causes(app: App, visit: Visit, tmp_path: Path) -> None:

@@ -216,7 +216,7 @@ def test_transcription_stops_and_bad_file_is_refused(
     expect(visitor.submit).to_be_visible()
     expect(rows).to_contain_text("one-time 148 MB download")
     expect(visitor.box).to_have_value("!text When is it?")
-    expect(visitor.page.locator("#composer .thumbnail-item")).to_have_count(1)
+    expect(visitor.page.locator("#composer .file")).to_have_count(1)
     expect(visitor.box).to_be_editable()
     hub.gate.set()
     visitor.box.press("Enter")

@@ -33,7 +33,7 @@ def undo(visitor: Visitor) -> None:
 
 
 def thumbnails(visitor: Visitor) -> Locator:
-    return visitor.page.locator("#composer .thumbnail-item")
+    return visitor.page.locator("#composer .file")
 
 
 def content(server: Running, at: int = -1) -> object:

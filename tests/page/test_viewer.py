@@ -38,7 +38,7 @@ def open_chat(own: App, visit: Visit) -> Callable[..., Visitor]:
         visitor.allow_tools()
         file = {"name": "wide.png", "mimeType": "image/png", "buffer": media_files.picture("PNG", WIDE)}
         visitor.page.locator("#composer input[type=file]").set_input_files(file)  # pyright: ignore[reportArgumentType]
-        expect(visitor.page.locator("#attached, #composer .thumbnail-item").last).to_be_visible()
+        expect(visitor.page.locator("#attached, #composer .file").last).to_be_visible()
         visitor.ask("!tool make !text Here they are.")
         expect(pictures(visitor.page)).to_have_count(2)
         return visitor

@@ -141,6 +141,19 @@ def test_upload_shows_progress_and_enter_sends_when_done(
     expect(visitor.page.locator("#attached li")).to_have_count(0)  # the file was sent before its check ended
 
 
+def test_broken_upload_is_reported_and_keeps_text(own: App, visit: Visit, tmp_path: Path) -> None:
+    visitor = visit(own.url)
+    noise(100, 100).save(tmp_path / "noise.png")
+    visitor.page.route("**/upload", lambda route: route.abort())
+    visitor.box.fill("!text Seen.")
+    attach(visitor, tmp_path / "noise.png")
+    expect(visitor.page.locator("#composer").get_by_role("alert")).to_have_text(
+        "Nothing was attached. Check the connection and try again."
+    )
+    expect(visitor.page.locator("#composer .file")).to_have_count(0)
+    expect(visitor.box).to_have_value("!text Seen.")
+
+
 # A conversion
 
 

@@ -118,13 +118,13 @@ class Visitor:
     def __init__(self, page: Page) -> None:
         self.page = page
         self.chat = page.locator("#chat")
-        self.box = page.locator("#composer").get_by_test_id("textbox")
+        self.box = page.locator("#composer textarea")
         self.log = self.chat.locator(".transcript")  # what is scrolled
         self.bubbles = self.chat.locator(".answer .bubble")
         self.mine = self.chat.locator(".mine > .bubble")
         self.caption = self.chat.locator(".turn > footer .caption").last
         self.stop = page.locator("#composer").get_by_role("button", name="Stop")
-        self.submit = page.locator("#composer").get_by_test_id("submit-button")
+        self.submit = page.locator("#composer .submit-button")
         self.examples = page.locator("#examples .example")
         self.hint = page.locator("#hint")  # above the composer
         self.toast = page.get_by_test_id("toast-body")

@@ -36,7 +36,6 @@ from agent.web.gradio_compat.application import (
 )
 from agent.web.gradio_compat.event_cost import CONVERSIONS, INSPECT
 from agent.web.gradio_compat.login import log_in_visitors, take_load_event
-from agent.web.gradio_compat.video_streams import player_stand_in
 from agent.web.middleware.event_stream import CLOSING
 
 QUEUE_ATTRIBUTES = (
@@ -257,19 +256,6 @@ async def test_mounted_page_ends_its_heartbeats(page: gr.Blocks) -> None:
     assert not stop.is_set()
     end_heartbeats(page)
     assert stop.is_set()
-
-
-def test_players_of_streams_import_three_names() -> None:
-    """`player_stand_in` replaces them. It has to go, or change, if Gradio loads or calls its player in another way."""
-    (name,) = player_stand_in(STATIC_FILES) or pytest.fail("hls-*.js of Gradio has gone, or exports something else")
-    imports = rb'import\{([^}]*)\}from"\./' + name.encode()
-    used = {
-        imported.split(b" as ")[0].decode()
-        for path in STATIC_FILES.glob("*.js")
-        for names in re.findall(imports, path.read_bytes())
-        for imported in names.split(b",")
-    }
-    assert used == {"n", "r", "t"}, "Gradio imports its player in another way, or only when it plays"
 
 
 async def test_page_depends_on_two_fields_of_its_query(page: gr.Blocks) -> None:

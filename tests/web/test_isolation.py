@@ -1172,7 +1172,7 @@ def pages(browser: Browser, own: App, server: Running) -> Iterator[tuple[Wire, s
             {"name": f"picture-{mine}.png", "mimeType": "image/png", "buffer": random_png()},
         ]
         visitor.page.locator("#composer input[type=file]").set_input_files(files)
-        expect(visitor.page.locator("#composer .thumbnail-item")).to_have_count(2)
+        expect(visitor.page.locator("#composer .file")).to_have_count(2)
         visitor.ask(f"!text answer-{mine}")
         expect(visitor.chat).to_contain_text(f"answer-{mine}")
         visitor.say("!tokens 4000 @50")

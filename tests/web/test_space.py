@@ -505,7 +505,7 @@ def everything_works(visitor: Framed, server: Running) -> None:
     visitor.idle()
     file = {"name": "words.txt", "mimeType": "text/plain", "buffer": b"cormorant"}
     visitor.page.locator("#composer input[type=file]").set_input_files(cast(Any, file))
-    expect(visitor.page.locator("#composer").get_by_role("listitem", name="File thumbnail")).to_have_count(1)
+    expect(visitor.page.locator("#composer").locator(".file")).to_have_count(1)
     visitor.ask("!text A bird.")
     assert "cormorant" in json.dumps(server.journal()[-1]["body"]["messages"][-1])
 

@@ -14,29 +14,14 @@ from playwright.sync_api import Response, expect
 from starlette.types import Message, Receive, Scope, Send
 
 from agent.web.app import add_page_routes
-from agent.web.gradio_compat.application import STATIC_FILES
-from agent.web.gradio_compat.video_streams import WHOLE, player_stand_in
 from agent.web.middleware.page_delivery import CACHE_BRIEFLY, CACHE_FOREVER, StaticFilesMiddleware
-from agent.web.ui.page_files import HERE, LAZY, page_files
+from agent.web.ui.page_files import HERE, LAZY
 from agent.web.ui.page_head import ICONS
 from tests.conftest import App, Visitor
 
 NAME = "index-Bx_1-aZ9.js"
 OURS = {f"page-en-{sha256(b'ours').hexdigest()[:16]}.js": b"ours", "both-12345678.js": b"ours"}
 SCRIPT = "let it = 'as long as it takes to be worth it';\n" * 50
-
-
-PLAY = """
-async (address) => {
-  const player = await import(address), video = document.createElement("video");
-  const playing = player.t(video, "/none.m3u8", () => {});
-  const real = await playing.loaded;
-  await player.r(playing);
-  playing.destroy();
-  return [typeof player.n(), typeof playing.destroy, typeof real.loadSource, real.media === null];
-}
-"""
-"""Plays a stream that does not exist, as Gradio's players do, and ends it."""
 
 
 class Gradio:
@@ -181,29 +166,10 @@ def test_visit_is_light(app: App, visit: Callable[..., Visitor]) -> None:
         ".map((one) => [one.name.split('/').at(-1), one.encodedBodySize]))"
     )
     assert sizes[""] < 20_000, "the page itself: scripts and styles of ours belong in files"
-    assert sum(sizes.values()) < 540_000, sizes
-    assert len(sizes) < 102, sorted(sizes)
-    assert max(size for name, size in sizes.items() if name.startswith("hls-")) < 2_000, "the player of video streams"
-
-
-def test_player_of_streams_is_loaded_to_play(app: App, visit: Callable[..., Visitor]) -> None:
-    visitor = visit(app.url, fresh=True)
-    (player,) = player_stand_in(STATIC_FILES)
-    with visitor.page.expect_response(f"**/{player}?{WHOLE}") as loaded:
-        kinds = visitor.page.evaluate(PLAY, f"{app.url}/assets/{player}")
-    assert loaded.value.ok
-    assert kinds == ["boolean", "function", "function", True]
-
-
-def test_changed_stand_in_has_another_name(app: App, visit: Callable[..., Visitor]) -> None:
-    """A browser keeps Gradio's files for good, so a file that stands in for one of them is imported by its own name."""
-    ours = player_stand_in(STATIC_FILES)
-    now, then = (page_files().standing_in(one).stand_ins for one in (ours, {name: b"other" for name in ours}))
-    assert len(now) == 1
-    assert not {*now.values()} & {*then.values()}
-    visitor = visit(app.url, fresh=True)
-    loaded = visitor.page.evaluate("performance.getEntriesByType('resource').map((one) => one.name.split('/').at(-1))")
-    assert {*now.values()} <= {*loaded}
+    assert sum(sizes.values()) < 355_000, sizes
+    assert len(sizes) < 97, sorted(sizes)
+    unwanted = [name for name in sizes if re.match("hls-|MinimalAudioPlayer-|Video-|JSON-|record", name)]
+    assert unwanted == [recorder for recorder in unwanted if recorder == "recorder.js"], "Gradio's players and viewers"
 
 
 def test_reload_requests_no_script_again(app: App, visit: Callable[..., Visitor]) -> None:

@@ -344,4 +344,4 @@ def test_refused_message_stays_in_the_composer(app: App, visit: Callable[..., Vi
     visitor.shot("stored_too_much")
     expect(visitor.box).to_have_value("!text A long thought")
     expect(visitor.page.locator("#attached li")).to_have_count(1)
-    expect(visitor.page.locator("#composer .thumbnail-item")).to_have_count(1)
+    expect(visitor.page.locator("#composer .file")).to_have_count(1)

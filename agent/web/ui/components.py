@@ -116,7 +116,7 @@ def widgets_for_model(
     """
     empty: Updates = {widgets.composer.examples: examples(spec, translator)}
     if spec is None:
-        return empty | {widgets.composer.box: gr.MultimodalTextbox(), widgets.composer.about: ""}
+        return empty | {widgets.composer.about: ""}
     limit: dict[str, Any] = {} if chosen is None else {"value": chosen.max_tokens}
     chosen = chosen or Choices()
     can_reason, can_call = spec.reasoning, spec.tools != "none"
@@ -168,15 +168,12 @@ def composer_for_model(
     *,
     transcriber: Transcriber | None = None,
 ) -> Updates:
-    """Return the composer with the file types for a model, and a description of the model.
+    """Return a description of the model, with the types of files that the composer offers.
 
     Types whose text `transcriber` cannot extract now are not offered, so that nobody records audio in vain.
     `extraction_info` says why.
     """
     extract_text: list[Kind] = [kind for kind in TRANSCRIPTION_MODELS if transcriber and kind not in transcriber.absent]
-    sources: list[Literal["upload", "microphone"]] = ["upload"]
-    if spec.audio or "audio" in extract_text:
-        sources.append("microphone")
     facts = (
         translator(shown_name(spec)),
         translator(spec.source),
@@ -184,10 +181,7 @@ def composer_for_model(
     )
     about = " · ".join(html.escape(part) for part in facts if part)
     types = " ".join(media_kinds(spec, extract_text=extract_text))
-    return {
-        widgets.composer.box: gr.MultimodalTextbox(sources=sources),
-        widgets.composer.about: f'<p data-takes="{types}">{about}</p>',
-    }
+    return {widgets.composer.about: f'<p data-takes="{types}">{about}</p>'}
 
 
 def extraction_info(spec: ModelSpec, transcriber: Transcriber | None, translator: Translator = ENGLISH) -> str:

@@ -5,7 +5,8 @@ from typing import Any
 import gradio as gr
 
 from agent.web.gradio_compat.login import take_load_event
-from agent.web.ui.api import ChatApi
+from agent.web.ui.api import ChatApi, JsonValue
+from agent.web.ui.composer.component import Composer
 from agent.web.ui.handlers import Handlers
 from agent.web.ui.layout import Widgets
 
@@ -52,7 +53,6 @@ class Events:
             settings.extract_text,
             settings.temperature,
             settings.max_tokens,
-            composer.box,
             composer.about,
             composer.examples,
             *self._keys,
@@ -69,7 +69,7 @@ class Events:
     def _connect_chat(self) -> None:
         """Connect what is about the conversation with the page's modules, which ask routes about it."""
         handlers, widgets = self._handlers, self._widgets
-        view, box = widgets.chat.view, widgets.composer.box
+        view = widgets.chat.view
         loaded = self._page.load(
             handlers.page_loaded, None, [view, widgets.timer, *self._menu, *self._for_model], **QUIET
         )
@@ -78,26 +78,29 @@ class Events:
         loaded.then(None, self._settings, None, **showing)
         for setting in self._settings:
             setting.change(None, self._settings, None, **showing)
-        box.submit(None, box, None, js=asks("send"), **QUIET)
-        box.stop(None, None, None, js=asks("stop"), **QUIET)
-        view.compose(None, box, box, js=asks("compose"), trigger_mode="multiple", **QUIET)
         view.look(handlers.look, None, [widgets.chat.notice, widgets.timer], trigger_mode="always_last", **QUIET)
 
     def _connect_attachments(self) -> None:
         """Connect the events of attached files."""
-        handlers, composer, view = self._handlers.attaching, self._widgets.composer, self._widgets.chat.view
-        view.attached(
-            handlers.attached, self._attachment_inputs, composer.attached, trigger_mode="always_last", **QUIET
-        )
+        self._widgets.chat.view.attached(**self._checks_attachments)
 
     @property
-    def _attachment_inputs(self) -> list[Any]:
-        return [self._widgets.composer.box, self._widgets.composer.model, self._widgets.settings.extract_text]
+    def _checks_attachments(self) -> dict[str, Any]:
+        """The arguments of the events after which the attached files are checked."""
+        composer = self._widgets.composer
+        return {
+            "fn": self._handlers.attaching.attached,
+            "inputs": [composer.box, composer.model, self._widgets.settings.extract_text],
+            "outputs": composer.attached,
+            "js": asks("attached"),  # the page's modules have the files
+            "trigger_mode": "always_last",
+            **QUIET,
+        }
 
     def _connect_settings(self) -> None:
         """Connect the events of the model menu and the side bar."""
         handlers, settings, composer = self._handlers, self._widgets.settings, self._widgets.composer
-        view, attached = self._widgets.chat.view, handlers.attaching.attached
+        view = self._widgets.chat.view
         last: dict[str, Any] = {"trigger_mode": "always_last", **QUIET}
         self._connect_models()
         remembered = [*self._menu, *self._for_model]
@@ -106,10 +109,10 @@ class Events:
         turned = settings.extract_text.input(
             handlers.attaching.extract_text,
             [settings.extract_text, composer.model],
-            [composer.box, composer.about, settings.extract_text],
+            [composer.about, settings.extract_text],
             **QUIET,
         )
-        turned.then(attached, self._attachment_inputs, composer.attached, **QUIET)
+        turned.then(**self._checks_attachments)
         remember = handlers.settings
         for written in (settings.system.input, settings.system.blur):  # no input event comes from an emptied box
             written(remember.set_prompt, settings.system, None, **last)
@@ -143,13 +146,7 @@ class Events:
         chosen.then(None, composer.chosen, None, js=asks("model settled"), **told)
         chosen.failure(None, None, None, js=asks("model not chosen"), **told)
         composer.chosen.change(None, composer.chosen, None, js=asks("chosen"), **told)
-        chosen.then(
-            handlers.attaching.attached,
-            self._attachment_inputs,
-            composer.attached,
-            trigger_mode="always_last",
-            **QUIET,
-        )
+        chosen.then(**self._checks_attachments)
         asked = view.models(handlers.list_models, composer.model, view, trigger_mode="always_last", **QUIET)
         asked.success(None, view, None, js=asks("models"), **QUIET)
         asked.failure(None, None, None, js=asks("models"), **QUIET)
@@ -183,10 +180,10 @@ class Events:
 def connect_endpoint(api: ChatApi) -> None:
     """Create `/chat`, the one public endpoint. It has its own page sessions: one client is one conversation."""
     with gr.Column(visible=False):
-        message = gr.MultimodalTextbox(label="message", file_count="multiple", max_plain_text_length=200_000)
+        message = Composer(label="message")
         model = gr.Textbox(label="model", value="")
-        options = gr.JSON(label="options", value={})
-        answer = gr.JSON(label="answer")
+        options = JsonValue(label="options", value={})
+        answer = JsonValue(label="answer")
         gr.Button("chat").click(
             api.chat,
             [message, model, options],

@@ -9,11 +9,11 @@ import gradio as gr
 from agent.i18n.translator import LANGUAGES, Translator
 from agent.web.chat.choices import TEMPERATURE
 from agent.web.gradio_compat.login import log_in_visitors
+from agent.web.ui.composer.component import Composer
 from agent.web.ui.page_text import WIDGETS, keep_days, translated
 
 CALLS = (
     "look",
-    "compose",
     "attached",
     "models",
     "pick",
@@ -69,7 +69,7 @@ class Keys:
 
 
 @dataclass(frozen=True, slots=True)
-class Composer:
+class ComposerWidgets:
     """The composer, the model menu, and the texts around them.
 
     `model` and `chosen` show nothing and have data: the id of the chosen model, which events send, and what
@@ -79,7 +79,7 @@ class Composer:
     keys: Keys
     links: gr.HTML
     attached: gr.HTML
-    box: gr.MultimodalTextbox
+    box: Composer
     model: gr.HTML
     chosen: gr.HTML
     about: gr.HTML
@@ -92,7 +92,7 @@ class Widgets:
 
     settings: Settings
     chat: Chat
-    composer: Composer
+    composer: ComposerWidgets
     timer: gr.Timer
     sign_of_life: gr.Timer
 
@@ -208,7 +208,7 @@ def _keys() -> Keys:
         )
 
 
-def _composer() -> Composer:
+def _composer() -> ComposerWidgets:
     with gr.Column(elem_id="foot"):  # the box, and what is said above it
         keys = _keys()
         # attachments.js writes into the first one.
@@ -216,22 +216,12 @@ def _composer() -> Composer:
         attached = gr.HTML(elem_id="attached", padding=False)
         gr.HTML("<div></div>", elem_id="sending", padding=False)  # live.js writes into it
         with gr.Column(elem_id="dock"):
-            box = gr.MultimodalTextbox(
-                elem_id="composer",
-                label=static("message"),
-                show_label=False,
-                placeholder=static("message"),
-                file_count="multiple",
-                # It has no `file_types`: they are endings, but a text file can have any name. The server reads it.
-                max_plain_text_length=4_000,  # attachments.js makes a file of a longer text that is pasted
-                max_lines=12,
-                autofocus=True,
-            )
+            box = Composer(elem_id="composer")  # shared.js draws into it
     model = gr.HTML(html_template="", visible="hidden")
     chosen = gr.HTML(html_template="", visible="hidden")
     about = gr.HTML(elem_id="about", padding=False)
     examples = gr.HTML(elem_id="examples", padding=False)
-    return Composer(
+    return ComposerWidgets(
         keys=keys,
         links=links,
         attached=attached,

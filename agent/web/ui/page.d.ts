@@ -1,5 +1,5 @@
 // What the modules of the page take from Gradio and the server, for `tsc`. Elements and the details of events are not checked.
-declare const gradio_config: { components: { id: number; type: string; props: any }[] };
+declare const gradio_config: { max_file_size?: number; components: { id: number; type: string; props: any }[] };
 declare module "texts" {
   export const language: string, links: boolean, languages: any, said: any;
 }

@@ -7,20 +7,20 @@ they import as `texts`.
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from agent.i18n.translator import LANGUAGES
+from agent.web.ui.composer.component import Composer
 from agent.web.ui.page_text import LABELS, SCRIPTS, translated
 from agent.web.ui.theme import style
 from agent.web.ui.transcript.component import Transcript
 
 HERE = Path(__file__).parent
-FOLDERS = ("modules", "transcript/modules")
+FOLDERS = ("modules", "composer/modules", "transcript/modules")
 FIRST, ENTRY = "modules/gradio.js", "modules/page.js"
 """The module that runs before Gradio, and the one that imports all others."""
 LAZY = ("viewer", "models", "share", "settings")
@@ -37,30 +37,15 @@ class PageFiles:
     folder: str
     texts: dict[str, str]
     style: str
-    stand_ins: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Maps the name of a Gradio file to the name of our replacement."""
-
-    def standing_in(self, contents: Mapping[str, bytes]) -> "PageFiles":
-        """Return these files and others, which stand in for Gradio's files of the same names.
-
-        They get names of their own: browsers keep Gradio's files for good, and ours change without a change of Gradio.
-        """
-        named = {name: _name(name.removesuffix(".js"), content, "js") for name, content in contents.items()}
-        stand_ins = {name: new for name, new in named.items() if _digest(contents[name]) not in name}
-        copies = {new: contents[name] for name, new in stand_ins.items()}
-        return replace(self, contents=self.contents | copies | {**contents}, stand_ins=stand_ins)
 
     def tags(self, path: str, language: str) -> str:
         """Return the tags that load the files early. `path` is the path of the app, without a slash at its end."""
         folder = escape(f"{path}/assets")
-        imports = {f"{path}/assets/{name}": f"{path}/assets/{new}" for name, new in self.stand_ins.items()}
-        imports |= {"texts": f"{path}/assets/{self.texts[language]}"}
-        names = json.dumps({"imports": imports}).replace("<", "\\u003c")
+        names = json.dumps({"imports": {"texts": f"{path}/assets/{self.texts[language]}"}}).replace("<", "\\u003c")
         lazy = tuple(f"/{one}.js" for one in LAZY)
         modules = [one for one in self.contents if one.startswith(self.folder) and one.endswith(".js")]
         early = [self.texts[language], *(one for one in modules if not one.endswith((*lazy, ENTRY)))]
-        # Scripts that import a file of Gradio get the one that stands in for it. The map must come before all modules.
-        # The first module runs before Gradio's, because both are modules.
+        # The map must come before all modules. The first module runs before Gradio's, because both are modules.
         return (
             f'<script type="importmap">{names}</script>\n'
             f'<link rel="preload" as="style" href="{folder}/{self.style}" />\n'
@@ -93,6 +78,7 @@ def texts_module(language: str, *, links: bool = True) -> str:
     """Return a module with the texts of all modules in one language, and with what they must know of this page."""
     said: dict[str, Any] = translated(SCRIPTS, language) | {"labels": translated(LABELS, language)}
     said["transcript"] = translated(Transcript.LABELS, language)
+    said["composer"] = translated(Composer.LABELS, language)
     values = {"said": said, "language": language, "languages": [*LANGUAGES], "links": links}
     return "".join(f"export const {name} = {json.dumps(one, ensure_ascii=False)};\n" for name, one in values.items())
 

@@ -49,6 +49,7 @@ SIZES = {
 }
 STYLES = (
     "page.css",
+    "composer/modules/composer.css",
     "chats.css",
     "transfer.css",
     "temporary.css",

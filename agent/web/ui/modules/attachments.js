@@ -1,26 +1,16 @@
 // What comes into the composer beside typed text: files that are dropped anywhere on the page, long texts that are pasted,
 // linked images after the visitor agrees, and camera shots. Only the server fetches links, and only those that the visitor
 // agreed to.
+import { upload } from "../composer/modules/files.js";
 import { composer, fileOf } from "./composer.js";
-import { attach, call, write } from "./gradio.js";
+import { write } from "./gradio.js";
 import { inTurn, request } from "./network.js";
-import { $, box, button, hint, make, nameOf, root, said, sizeOf, when } from "./shared.js";
+import { $, box, button, editor, hint, language, load, make, nameOf, root, said, when } from "./shared.js";
 
 takeDrops();
 offerLinks();
 offerCamera();
-nameTexts();
-
-/** Upload a file. Returns it in that form. */
-const upload = async (file) => {
-  const body = new FormData();
-  body.append("files", file);
-  const id = Math.random().toString(36).slice(2);
-  const answer = await fetch(`${root}/gradio_api/upload?upload_id=${id}`, { method: "POST", body, credentials: "include" });
-  if (!answer.ok) throw new Error(answer.statusText);
-  const [path] = await answer.json();
-  return fileOf({ path, name: file.name, media_type: file.type, size: file.size });
-};
+openFiles();
 
 function pressable(text, then, name = "") {
   const made = button(name, text);
@@ -29,7 +19,7 @@ function pressable(text, then, name = "") {
 }
 
 function takeDrops() {
-  // Drops. The window handles them before Gradio and the browser, which would navigate to the dropped file or link.
+  // Drops. The window handles them before the browser, which would navigate to the dropped file or link.
   const overlay = document.createElement("div");
   overlay.id = "drop";
   overlay.popover = "manual"; // so that it lies above an open dialog too. It takes the drop: an element that is redrawn then loses it
@@ -68,9 +58,9 @@ function takeDrops() {
     const items = [...event.dataTransfer.items].filter((item) => item.kind === "file");
     const folders = new Set(items.flatMap((item, at) => (item.webkitGetAsEntry()?.isDirectory ? [at] : [])));
     const dropped = [...event.dataTransfer.files].filter((_, at) => !folders.has(at));
-    const isReadOnly = () => box()?.readOnly;
+    const isReadOnly = () => box().readOnly;
     if (isReadOnly()) hint(said.drop_later, isReadOnly);
-    else if (!attach(dropped) || folders.size) hint(said.drop_folder);
+    else if (!editor.attach(dropped) || folders.size) hint(said.drop_folder);
   };
   for (const kind of ["dragenter", "dragover"]) window.addEventListener(kind, over, true);
   window.addEventListener("drop", drop, true);
@@ -175,10 +165,8 @@ function offerLinks() {
     pasted = event.clipboardData?.getData("text").trim() ?? "";
   }, true);
   document.addEventListener("input", (event) => event.target === box() && look());
-  when("#composer", (composer) => {
-    new MutationObserver(look).observe(composer, { childList: true, subtree: true });
-    look();
-  });
+  document.addEventListener("composer:changed", look);
+  look();
 }
 
 function offerCamera() {
@@ -234,7 +222,7 @@ function offerCamera() {
       dialog.close();
       if (!blob) return;
       const time = new Date().toTimeString().slice(0, 8).replaceAll(":", "");
-      attach([new File([blob], `camera-${time}.jpg`, { type: "image/jpeg" })]);
+      editor.attach([new File([blob], `camera-${time}.jpg`, { type: "image/jpeg" })]);
     }, "image/jpeg", 0.92);
   }, "take");
   const other = pressable(said.camera_other, () => {
@@ -254,110 +242,46 @@ function offerCamera() {
     dialog.showModal();
     light();
   }, "camera-button");
+  opener.title = said.camera;
   opener.setAttribute("aria-label", said.camera);
+  // What the chosen model takes, or what can be extracted for it.
   const offer = () => {
-    const sees = $("#about [data-takes]")?.dataset.takes.includes("image");
-    if (!sees || !navigator.mediaDevices?.getUserMedia) return opener.remove();
-    // Gradio's button for files is elsewhere while there are some.
-    if (!opener.isConnected) $("#composer .input-row > :is(.prompts-button, .beside)")?.before(opener);
+    const takes = $("#about [data-takes]")?.dataset.takes ?? "";
+    editor.offerMicrophone(takes.includes("audio"));
+    if (!takes.includes("image") || !navigator.mediaDevices?.getUserMedia) opener.remove();
+    else if (!opener.isConnected) editor.place("camera", opener);
   };
-  when("#about", (about) => new MutationObserver(offer).observe(about, { childList: true, subtree: true }));
-  when("#composer", (composer) => {
-    new MutationObserver(offer).observe(composer, { childList: true, subtree: true });
+  when("#about", (about) => {
+    new MutationObserver(offer).observe(about, { childList: true, subtree: true, attributeFilter: ["data-takes"] });
     offer();
   });
-
-  // Images that this browser cannot show, such as HEIC, show their type instead.
-  const shown = (event) => {
-    const thumbnail = event.target.closest?.("#composer .thumbnail-item");
-    if (!thumbnail) return;
-    const kind = /\.(\w{2,5})$/.exec(new URL(event.target.src).pathname)?.[1] ?? "?";
-    if (event.type === "error") thumbnail.dataset.kind = kind.toUpperCase();
-    else delete thumbnail.dataset.kind;
-  };
-  document.addEventListener("error", shown, true);
-  document.addEventListener("load", shown, true);
 }
 
-// Attached texts: a long text that is pasted becomes a file, and a click on a text file opens it to be edited.
-function nameTexts() {
-  const LONGEST = 4000; // characters of a pasted text that stays in the box; max_plain_text_length in layout.py
+// Attached files: a long text that is pasted becomes one, and a click opens a picture, or a text to be edited.
+function openFiles() {
+  const LONGEST = 4000; // characters of a pasted text that stays in the box
   const LARGEST = 2_000_000; // bytes of a file that a text box can show
-  const IS_TEXT = /^\.?[^.]+$|\.(txt|md|csv|json|py|log|toml|ya?ml|html|css|js)$/i; // or a name without an ending
-  const thumbnails = () => [...document.querySelectorAll("#composer .thumbnail-item")];
 
-  // A pasted text
-  let names = [], last = 0; // the names of the attached files, and the number of the newest pasted text
-  const pastedName = (number) => `${said.pasted_text.replace("{number}", number)}.txt`;
+  let last = 0; // the number of the newest pasted text
   const nextName = () => {
-    do last++; while (names.includes(pastedName(last)));
-    return pastedName(last);
+    const names = editor.files.names();
+    if (!names.length) last = 0;
+    const name = `${said.pasted_text.replace("{number}", `${++last}`)}.txt`;
+    return names.includes(name) ? nextName() : name;
   };
   window.addEventListener("paste", (event) => {
     const text = event.clipboardData?.getData("text") ?? "";
     if (event.target !== box() || text.length <= LONGEST) return;
     event.preventDefault();
-    event.stopImmediatePropagation(); // Gradio would give each of them the same name
-    if (box().readOnly) return hint(said.chats_sending, () => box()?.readOnly);
-    attach([new File([text], nextName(), { type: "text/plain" })]);
+    event.stopImmediatePropagation();
+    if (box().readOnly) return hint(said.chats_sending, () => box().readOnly);
+    editor.attach([new File([text], nextName(), { type: "text/plain" })]);
   }, true);
-
-  // The names of attached files: a button that opens a text, words for what has no picture of its own, and part of the
-  // name of the button that removes it. Gradio reuses its thumbnails for other files.
-  const mark = (value) => {
-    const items = thumbnails(), files = value?.files ?? [];
-    names = files.map(nameOf);
-    if (!files.length && !$("#composer .loader")) last = 0;
-    if (items.length !== files.length) return; // they are drawn a moment later
-    for (const [n, item] of items.entries()) {
-      const name = names[n], isText = IS_TEXT.test(name);
-      const kind = isText ? "open-text" : $("img", item) ? "" : "file-name";
-      let shown = $(":scope > :is(.open-text, .file-name)", item);
-      if (shown && shown.className !== kind) {
-        shown.remove();
-        shown = undefined;
-      }
-      if (kind && !shown) {
-        shown = make(isText ? "button" : "span", { class: kind, dir: "auto", ...(isText && { type: "button" }) });
-        item.prepend(shown);
-      }
-      const size = files[n].size ? sizeOf(Math.max(files[n].size, 100)) : "", title = size ? `${name} · ${size}` : name;
-      item.title = shown ? "" : title;
-      if (shown && shown.title !== title) {
-        [shown.textContent, shown.title] = [name, title];
-        Object.assign(shown.dataset, { size, kind: /\.(\w{1,4})$/.exec(name)?.[1].toUpperCase() ?? "…" });
-        if (isText) shown.setAttribute("aria-label", said.text_open.replace("{name}", () => name));
-      }
-      const remove = $(".delete-button", item);
-      if (!remove) continue;
-      remove.title = said.file_remove.replace("{name}", () => name);
-      remove.setAttribute("aria-label", remove.title);
-    }
-  };
-  const look = () => composer.change(mark);
-  when("#composer", (composer) => {
-    // Gradio's thumbnails are items without a list. The frame around them has a button too, so it cannot be the list.
-    const list = document.createElement("span");
-    list.setAttribute("role", "list");
-    list.setAttribute("aria-label", said.labels["Uploaded files"]);
-    const own = () => {
-      const items = [...composer.querySelectorAll(".thumbnail-wrapper")];
-      for (const [n, item] of items.entries()) item.id = `attached-${n + 1}`;
-      list.setAttribute("aria-owns", items.map(({ id }) => id).join(" "));
-      if (items.length) composer.append(list);
-      else list.remove();
-    };
-    let seen = 0;
-    new MutationObserver(() => {
-      const now = thumbnails().length;
-      if (now === seen) return;
-      seen = now;
-      own();
-      setTimeout(look); // the composer's value has it by then
-    }).observe(composer, { childList: true, subtree: true });
-    look();
+  document.addEventListener("composer:open", async ({ detail: { file, item, isPicture } }) => {
+    if (!isPicture) return box().readOnly || show(file);
+    const viewer = await load("viewer").catch(() => hint(said.chats_failed));
+    viewer?.pictures([...document.querySelectorAll("#composer .open-picture img")], $("img", item));
   });
-  document.addEventListener("files-changed", look);
 
   // The dialog
   const title = make("h2", { id: "text-file-title", dir: "auto" });
@@ -369,7 +293,6 @@ function nameTexts() {
   document.body.append(dialog);
   let open; // the file that the dialog is about, and its text as it was attached
 
-  const place = ({ files = [] } = {}) => files.findIndex(({ path }) => path === open?.file.path);
   const show = async (file) => {
     try {
       if (file.size > LARGEST) throw new Error("too large for a text box");
@@ -388,42 +311,29 @@ function nameTexts() {
     area.setSelectionRange(0, 0);
     area.scrollTop = 0;
   };
-  document.addEventListener("click", ({ target }) => {
-    const item = target.closest?.("#composer .open-text")?.closest(".thumbnail-item");
-    if (!item || box().readOnly) return;
-    const n = thumbnails().indexOf(item);
-    composer.change((value) => void (value.files[n] && show(value.files[n])));
-  });
-
-  const remove = () => composer.change((value) => {
-    const n = place(value);
-    if (n >= 0) return { ...value, files: value.files.toSpliced(n, 1) };
-  });
+  // Puts these files in the place of the one that is open.
+  const replace = (...by) => composer.change(({ text, files }) => ({ text, files: files.flatMap((one) => (one.path === open.file.path ? by : [one])) }));
   const end = () => {
     dialog.close();
-    box()?.focus();
+    box().focus();
   };
   cancel.addEventListener("click", () => dialog.close());
   back.addEventListener("click", () => {
     const text = box().value.trimEnd();
     write(box(), text ? `${text}\n\n${area.value}` : area.value);
-    remove();
+    replace();
     end();
   });
   // The file is attached as long as the new one is not there, so that a broken upload loses nothing.
   const store = async () => {
     if (area.value === open.text) return end();
-    if (!area.value.trim()) return remove(), end();
+    if (!area.value.trim()) return replace(), end();
     save.disabled = true;
     state.textContent = "";
     try {
       const name = nameOf(open.file);
-      const changed = await upload(new File([area.value], name, { type: open.file.mime_type || "text/plain" }));
-      composer.change((value) => {
-        const n = place(value);
-        if (n >= 0) return { ...value, files: value.files.with(n, changed) };
-      });
-      setTimeout(() => call("attached")); // its size may matter
+      const [changed] = await upload(root, [new File([area.value], name, { type: open.file.mime_type || "text/plain" })], { language });
+      replace(changed);
       end();
     } catch {
       state.textContent = said.text_unsaved;

@@ -5,7 +5,7 @@ import { links } from "texts";
 import { composer, queue } from "./composer.js";
 import { write } from "./gradio.js";
 import { addressOf, ask, request, stream } from "./network.js";
-import { $, TEMPORARY, box, hint, inAddress, isTemporary, joined, kept, language, load, make, nameOf, ofAll, ofTab, root, said, shown as view, when } from "./shared.js";
+import { $, TEMPORARY, box, editor, hint, inAddress, isTemporary, joined, kept, language, load, make, nameOf, ofAll, ofTab, root, said, shown as view, when } from "./shared.js";
 
 const PAGE = 50, MOST = 200, SEARCH_MS = 200, SAY_MS = 10000, UNDO_MS = 30000, LAST_UNDO_MS = 55000, TICK_MS = 500, ANSWERING_MS = 3000, LATE_MS = 300;
 const app = document.title || "Switchboard";
@@ -645,7 +645,7 @@ window.addEventListener("keydown", (event) => {
 
 // Drafts: each chat has its own, also after a reload. Gradio reloads the page when a lost server comes back.
 const nothing = () => ({ text: "", files: [] });
-// Gets the composer's value, keeps it for the chat that is left, and returns what was left in this one.
+// Gets what is in the composer, keeps it for the chat that is left, and returns what was left in this one.
 const swap = (now) => {
   const value = queue.keep(now);
   if (left !== shown || value.text || value.files.length) drafts.set(left, value);
@@ -677,7 +677,7 @@ const awaited = new Map(Object.entries(kept.get("draft-files") ?? {}));
 document.addEventListener("own-data-deleted", () => awaited.clear());
 const sentPaths = kept.get("sent")?.sent.paths ?? []; // the server removes them when their message is stored
 addEventListener("pagehide", () => {
-  const value = { text: box()?.value ?? "", files: composer.files() ?? [] };
+  const { value } = editor;
   drafts.set(shown, joined(value, { text: view.transcript?.unsent() }));
   const isKept = ([id]) => id === shown || !isTemporary(id);
   const texts = [...drafts].map(([id, { text }]) => [id, text]).filter(([, text]) => text);
@@ -699,16 +699,16 @@ const restoreFiles = async () => {
   const names = lost.map(nameOf).join(", ");
   if (names) hint(said.draft_files_lost.replace("{names}", () => names));
 };
-const restoreText = (area) => {
+const restoreText = () => {
   const text = drafts.get(shown)?.text;
-  if (!text || area.value) return;
+  if (!text || box().value) return;
   drafts.delete(shown);
-  write(area, text);
+  write(box(), text);
 };
-const restoreDraft = () => when("#composer textarea", (area) => {
-  restoreText(area);
+const restoreDraft = () => {
+  restoreText();
   restoreFiles();
-});
+};
 restoreDraft();
 makeFoot();
 tell();

@@ -1,30 +1,23 @@
-// The composer: what is in it, the message that waits for an answer, and the recorder.
+// The message in the composer, and the one that waits for an answer.
+import { fileAt } from "../composer/modules/files.js";
 import { soft } from "../transcript/modules/keys.js";
 import { answer, call, write } from "./gradio.js";
-import { offerPrompts } from "./prompts.js";
-import { $, box, button, frame, hint, inAddress, joined, kept, make, nameOf, root, said, shown, when } from "./shared.js";
+import { $, box, editor, hint, inAddress, joined, kept, make, nameOf, root, said, shown, when } from "./shared.js";
 
 export const composer = makeComposer();
 export const queue = makeQueue();
-export const recording = makeRecording();
 placeComposer();
 
 /** An uploaded file in the form of the composer's files. */
-export const fileOf = ({ path, name, media_type, size = null }) => {
-  const url = new URL(`${root}/gradio_api/file=${path.split("/").map(encodeURIComponent).join("/")}`, location.href).href;
-  return { path, url, orig_name: name, size, mime_type: media_type, is_stream: false, meta: { _type: "gradio.FileData" } };
-};
+export const fileOf = (facts) => fileAt(root, facts);
 
 /** A new id of a message. */
 export const newId = () => [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 
-// Empties the composer once its message is stored. What was typed or attached while it was being sent stays. Lets other
-// scripts read and change the composer's value.
+// Empties the composer once its message is stored. What was typed or attached while it was being sent stays.
 function makeComposer() {
   let tried = kept.get("sent"); // the id and the content of the last message that was sent, until it is stored
-  let sent = tried?.sent, edits = [], isRunning; // `sent` is what is taken away once it is stored
-  let waiting = []; // what waits for the edits
-  let attached = []; // the files
+  let sent = tried?.sent; // what is taken away once it is stored
   let undone = kept.get("undone"); // the last message that was taken back
   let isSending = false; // until the server has stored or refused the message
   addEventListener("pagehide", () => {
@@ -33,63 +26,28 @@ function makeComposer() {
   });
   const messageOf = ({ text, files }) => ({ text, paths: files.map(({ path }) => path) });
   const isSame = (one, other) => JSON.stringify(messageOf(one)) === JSON.stringify(messageOf(other));
-  const takeTextAway = () => {
-    const text = box().value, { text: gone } = sent;
-    if (text.startsWith(gone)) write(box(), text.slice(gone.length).trimStart());
-    sent = { ...sent, text: "" };
-  };
-  // Takes away what was sent, as the visitor would do it: a new value of the composer would undo what is typed while Gradio
-  // sets it.
-  const takeAway = (value) => {
-    if (!sent) return;
-    const { paths } = sent;
-    takeTextAway();
-    sent = undefined; // once only, because what is typed next can begin with the same words
-    const buttons = document.querySelectorAll("#composer .thumbnail-item .delete-button");
-    const last = (value?.files ?? []).map(({ path }, n) => (paths.includes(path) ? buttons[n] : undefined)).reverse();
-    last.forEach((button) => button?.click());
-  };
+  // Returns what is left of a message when another one is taken away from it.
+  const without = ({ text, files }, { text: gone, paths }) => ({
+    text: text.startsWith(gone) ? text.slice(gone.length).trimStart() : text,
+    files: files.filter(({ path }) => !paths.includes(path)),
+  });
   // The answer to a message can be lost, for example if the server restarts. Then the stored chat shows it.
   document.addEventListener("chat-view", ({ detail: { turns } }) => {
     if (!tried || !turns?.some(({ id }) => id === tried.id)) return;
     composer.stored();
   });
-  answer("compose", (value) => {
-    const before = value ?? { text: "", files: [] };
-    const after = edits.splice(0).reduce((now, edit) => edit(now) ?? now, before);
-    const buttons = isRunning !== undefined && { submit_btn: !isRunning, stop_btn: isRunning }, isNew = after !== before;
-    isRunning = undefined;
-    attached = after.files;
-    waiting.splice(0).forEach((go) => go());
-    if (isNew) {
-      offerPrompts(after.text);
-      setTimeout(() => document.dispatchEvent(new Event("files-changed")));
-    }
-    return buttons || isNew ? { __type__: "update", ...buttons, ...(isNew && { value: after }) } : undefined;
-  });
+  // The server checks attachments at once, so that the page shows how they are handled before they are sent.
+  document.addEventListener("composer:files", () => call("attached"));
+  answer("attached", (_, ...others) => [{ text: "", files: editor.files.value() }, ...others]);
   const composer = {
-    // Calls `edit` with the value of the composer a moment later, and sets what it returns unless that is undefined.
-    change: (edit) => {
-      edits.push(edit);
-      call("compose");
-    },
-    // Waits until all changes so far are made.
-    changed: () => edits.length && new Promise((then) => waiting.push(then)),
-    // Shows the button that stops an answer, or the one that sends.
-    running: (now) => {
-      isRunning = now;
-      call("compose");
-    },
-    files: () => attached,
-    // Puts files before those in the composer. They count at once, because a page that is left does not wait.
-    add: (files) => {
-      attached = [...files, ...attached];
-      composer.change((value) => ({ ...value, files: [...files, ...value.files] }));
-    },
+    // Sets what `edit` makes of the message in the composer.
+    change: (edit) => void (editor.value = edit(editor.value)),
+    // Puts files before those in the composer.
+    add: (files) => composer.change((value) => ({ ...value, files: [...files, ...value.files] })),
     // Says that "Undo" has put a message into the composer, and moves the focus there, because its button goes.
     returned: (sentence) => {
-      hint(sentence, () => box()?.value.trim());
-      box()?.focus();
+      hint(sentence, () => box().value.trim());
+      box().focus();
     },
     // Puts a message that was taken back into the composer, before what is there, unless that is a message that was taken
     // back before.
@@ -104,11 +62,7 @@ function makeComposer() {
       hint("");
       const mine = undone;
       undone = undefined;
-      composer.change((value) => {
-        if (!mine || !value.text.startsWith(mine.text)) return undefined;
-        const { paths } = messageOf(mine);
-        return { text: value.text.slice(mine.text.length).trimStart(), files: value.files.filter(({ path }) => !paths.includes(path)) };
-      });
+      if (mine && box().value.startsWith(mine.text)) composer.change((value) => without(value, messageOf(mine)));
     },
     // Returns true while the composer still has a message that is on its way, for example at a second Enter.
     isSending: () => isSending && (sent?.text ? box().value.startsWith(sent.text) : !box().value),
@@ -128,10 +82,9 @@ function makeComposer() {
     stored: ({ isQueued = false } = {}) => {
       [isSending, tried] = [false, undefined];
       document.dispatchEvent(new Event("message-stored"));
-      if (isQueued) sent = undefined;
-      if (!sent) return;
-      takeTextAway(); // at once, so that it cannot be sent with another id
-      composer.change((value) => void takeAway(value));
+      const mine = isQueued ? undefined : sent;
+      sent = undefined; // once only, because what is typed next can begin with the same words
+      if (mine) composer.change((value) => without(value, mine));
     },
   };
   return composer;
@@ -140,10 +93,8 @@ function makeComposer() {
 // One message that waits for the end of the answer, above the composer. It is sent if the answer is complete. Otherwise,
 // or if the visitor takes it back, it goes into the composer.
 function makeQueue() {
-  const thumbnails = "#composer .thumbnail-item", pending = "#composer :is(.loader, .recording-overlay)";
-  const stop = () => $("#composer .input-row > .stop-button");
-  /** @type {{text: string, chat: string, files?: any[]} | undefined} */
-  let queued; // its files are undefined until the composer has given them
+  /** @type {{text: string, chat: string, files: any[]} | undefined} */
+  let queued;
   let isSending = false;
   let running = false, complete = false; // of the answer in the chat that is shown
   // The chats that were left with a queued message, which is in their drafts now. Each says so when it is shown again, also
@@ -159,7 +110,7 @@ function makeQueue() {
   when("#dock", (dock) => dock.before(panel, spoken));
   // Where Enter begins a new line, a button beside the one that stops the answer lets the message wait.
   const later = make("button", { type: "button", class: "later-button", "aria-label": said.queue_later, title: said.queue_later, hidden: true });
-  const offerLater = () => void (later.hidden = !(soft.matches && stop() && !queued && (box()?.value.trim() || $(thumbnails))));
+  const offerLater = () => void (later.hidden = !(soft.matches && editor.isRunning() && !queued && (box().value.trim() || editor.files.count())));
   later.addEventListener("click", () => {
     add();
     box().focus();
@@ -173,25 +124,16 @@ function makeQueue() {
     if (!queued) return;
     title.textContent = isSending ? said.queue_sending : said.queued;
     text.textContent = queued.text.trim();
-    files.textContent = (queued.files ?? []).map(nameOf).join(", ");
+    files.textContent = queued.files.map(nameOf).join(", ");
     back.hidden = isSending;
   };
 
   const add = () => {
     if (composer.isSending()) return;
     if (queued) return hint(said.queue_full, () => Boolean(queued));
-    if ($(pending)) return hint(said.still_writing, stop);
-    const mine = /** @type {NonNullable<typeof queued>} */ ({ text: box().value, chat: shown.conversation });
-    queued = mine;
-    write(box(), "");
-    if (!$(thumbnails)) mine.files = [];
-    else composer.change((value) => {
-      if (queued !== mine) return undefined;
-      mine.files = [...value.files];
-      draw();
-      setTimeout(settle);
-      return { ...value, files: [] };
-    });
+    if (editor.isRecording() || editor.files.isUploading()) return hint(said.still_writing, editor.isRunning);
+    queued = { ...editor.value, chat: shown.conversation };
+    composer.change(() => ({ text: "", files: [] }));
     settle();
   };
   // Says once how a message can wait, because the button stops the answer meanwhile.
@@ -199,7 +141,7 @@ function makeQueue() {
   document.addEventListener("input", ({ target, isTrusted }) => {
     if (target === box()) offerLater();
     if (soft.matches) return;
-    const canWait = () => Boolean(stop() && !queued && box()?.value.trim());
+    const canWait = () => Boolean(editor.isRunning() && !queued && box().value.trim());
     if (isExplained || !isTrusted || target !== box() || !canWait()) return;
     isExplained = true;
     hint(said.queue_how, canWait);
@@ -209,7 +151,7 @@ function makeQueue() {
   document.addEventListener("message-sent", () => (sent += 1));
   const hintUnsent = (text = "") => {
     const before = sent;
-    hint(said.queue_unsent, () => sent === before && box()?.value.includes(text.trim()));
+    hint(said.queue_unsent, () => sent === before && box().value.includes(text.trim()));
   };
   // Puts the message into the composer, before what was written there meanwhile. Returns its text.
   const takeBack = () => {
@@ -218,7 +160,7 @@ function makeQueue() {
     [queued, isSending] = [undefined, false];
     draw();
     if (text.trim()) write(box(), joined({ text }, { text: box().value }).text);
-    if (files?.length) composer.add(files);
+    if (files.length) composer.add(files);
     return text;
   };
   back.addEventListener("click", () => {
@@ -240,7 +182,7 @@ function makeQueue() {
   // Decides what becomes of the message as soon as the answer has ended and the page shows its end.
   const settle = () => {
     draw();
-    if (!queued?.files || isSending || running || stop() || !$("#composer .submit-button")) return;
+    if (!queued || isSending || running || editor.isRunning()) return;
     if ($(":root[data-running]") || $("#sending p")) return;
     if (complete && !$("#offline")?.textContent) return send();
     hintUnsent(takeBack());
@@ -250,12 +192,10 @@ function makeQueue() {
     if (queued && !queued.chat) queued.chat = detail.conversation; // a new chat gets its id after its first message is stored
     if (queued && !isSending && detail.conversation !== queued.chat) takeBack(); // a copy of the chat, or none
     [running, complete] = [Boolean(detail.live), detail.complete];
-    setTimeout(settle); // the composer gets its buttons at the same time
+    setTimeout(settle);
   });
-  when("#composer .input-row", (row) => {
-    row.append(later);
-    new MutationObserver(settle).observe(row, { childList: true });
-  });
+  editor.place("later", later);
+  for (const kind of ["composer:running", "composer:files"]) document.addEventListener(kind, settle);
   when("#sending", (panel) => new MutationObserver(settle).observe(panel, { childList: true, subtree: true }));
   new MutationObserver(settle).observe(document.documentElement, { attributeFilter: ["data-running"] });
   addEventListener("pagehide", () => { // before chats.js keeps the draft
@@ -282,76 +222,11 @@ function makeQueue() {
     // Whether a message waits, so that a later one must not overtake it.
     waits: () => Boolean(queued),
     // A chat is shown again, which may have been left with a queued message.
-    returned: (id) => unsent.delete(id) && when("#composer textarea", () => hintUnsent()),
+    returned: (id) => unsent.delete(id) && hintUnsent(),
     // Gets the composer's value when another chat is opened, and returns the draft of the chat that is left.
     keep: (value) => {
       if (!queued || isSending) return value;
       return { ...value, ...joined(leave(), value) };
-    },
-  };
-}
-
-// Attaches a recording that still runs, or that has ended and is not attached, before something else would drop it: a message
-// that is sent, the button of the microphone, or the choice of a model that cannot hear. The recorder is the last row of the
-// composer, with a button that drops what was recorded.
-function makeRecording() {
-  const LONGEST_MS = 10000;
-  const recorder = "#composer .recording-overlay";
-  const isOpen = () => Boolean($(`${recorder} :is(.stop-button, .confirm-button)`));
-  const until = async (isSo) => {
-    for (const end = Date.now() + LONGEST_MS; !isSo() && Date.now() < end;) await frame();
-    return isSo();
-  };
-  let attaching, stopped; // the button that has stopped the recording: Gradio would drop it at a second click
-  const end = () => {
-    const stop = $(`${recorder} .stop-button`);
-    if (stop !== stopped) stop?.click();
-    return until(() => $(`${recorder} .confirm-button`) || !$(recorder));
-  };
-  const attach = async () => {
-    const count = () => document.querySelectorAll("#composer .thumbnail-item").length, before = count();
-    await end();
-    $(`${recorder} .confirm-button`)?.click();
-    const isAttached = await until(() => !$(`${recorder}, #composer .loader`)) && count() > before;
-    if (!isAttached) hint(said.recording_open, isOpen);
-    return isAttached;
-  };
-  const once = () => (attaching ??= attach().finally(() => (attaching = undefined)));
-  const cancel = button("recorder-cancel", "");
-  cancel.title = said.camera_cancel;
-  cancel.setAttribute("aria-label", said.camera_cancel);
-  cancel.addEventListener("click", async () => {
-    await end();
-    ($(`${recorder} .cancel-button`) ?? ($(recorder) && $("#composer .microphone-button")))?.click();
-    box()?.focus();
-  });
-  when("#composer .input-row", (row) => row.append(cancel));
-  document.addEventListener("click", (event) => {
-    const stop = event.target.closest?.(`${recorder} .stop-button`);
-    if (stop && stop === stopped) event.stopPropagation();
-    else if (stop) stopped = stop;
-    if (event.target.closest?.(`${recorder} .record-button`) && !soft.matches) box()?.focus(); // its button goes
-  }, true);
-  document.addEventListener("click", (event) => {
-    if (!event.target.closest?.("#composer .microphone-button") || !isOpen()) return;
-    event.stopPropagation(); // Gradio would close the recorder, with what was recorded
-    event.preventDefault();
-    once();
-  }, true);
-  return {
-    // Returns a promise if there is a recording: whether it is attached now.
-    attach: () => (attaching || isOpen() ? once() : undefined),
-    // Returns true if a recording is attached first, and the message is sent after that.
-    sends: () => {
-      if (attaching) return true;
-      if (!isOpen()) return false;
-      once().then((isAttached) => {
-        const send = $("#composer .submit-button");
-        if (isAttached && send) send.click();
-        else if (isAttached) queue.add();
-        box()?.focus();
-      });
-      return true;
     },
   };
 }

@@ -108,26 +108,6 @@ const join = async (where, how) => {
   return Response.json({ event_id: id });
 };
 
-// Gradio uploads with fetch, which reports no progress.
-const upload = (where, how) => new Promise((answer, fail) => {
-  const request = new XMLHttpRequest();
-  request.open(how.method, where);
-  request.withCredentials = how.credentials === "include";
-  new Headers(how.headers).forEach((value, name) => request.setRequestHeader(name, value));
-  request.upload.addEventListener("progress", ({ loaded, total }) => {
-    const done = `${Math.floor((100 * loaded) / total)} %`;
-    for (const loader of document.querySelectorAll("#composer .loader")) {
-      loader.dataset.done = done;
-      loader.style.setProperty("--done", done.replace(" ", ""));
-      loader.setAttribute("aria-valuenow", `${parseInt(done)}`);
-    }
-  });
-  request.addEventListener("load", () => answer(new Response(request.response, { status: request.status })));
-  for (const bad of ["error", "abort", "timeout"]) request.addEventListener(bad, () => fail(new TypeError("Failed to fetch")));
-  how.signal?.addEventListener("abort", () => request.abort());
-  request.send(how.body);
-});
-
 // After an event that could not be sent, Gradio ignores everything until it can load the page again. So an event waits for
 // the network: network.js says how long. `isOfTimer`: no visitor waits for it.
 let hold = (isOfTimer, go) => go();
@@ -141,21 +121,9 @@ window.fetch = (/** @type {any} */ where, how) => {
   const address = String(where?.url ?? where);
   if (address.includes("/queue/data?")) return Promise.resolve(openStream(how?.signal ?? where?.signal));
   if (address.includes("/queue/join")) return hold(isOfTimer(how?.body), () => join(where, how));
-  return how?.body instanceof FormData && /\/upload\?upload_id=/.test(address) ? upload(where, how) : send(where, how);
+  return send(where, how);
 };
 
-// Files are attached as if they had been picked, with the same checks.
-/** Attach files. Returns false if the composer cannot take any now. */
-export const attach = (files) => {
-  const input = document.querySelector("#composer input[type=file]");
-  if (!input || !files.length) return false;
-  const list = new DataTransfer();
-  for (const file of files) list.items.add(file);
-  input.files = list.files;
-  input.dispatchEvent(new Event("change", { bubbles: true }));
-  document.querySelector("#composer textarea")?.focus();
-  return true;
-};
 /** Write into a text box as the keyboard does, so that Gradio learns of it. */
 export const write = (area, text) => {
   area.value = text;

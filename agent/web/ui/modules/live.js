@@ -5,7 +5,7 @@ import { announceEnd, dropSent, keepDraft, showCopy } from "./chats.js";
 import { composer, fileOf, newId, queue } from "./composer.js";
 import { answer, call } from "./gradio.js";
 import { ask, inTurn, post, reached, request, stream } from "./network.js";
-import { $, TEMPORARY, box, button, frame, hint, inAddress, isTemporary, language, load, make, ofAll, said, shown, when } from "./shared.js";
+import { $, TEMPORARY, box, button, editor, frame, hint, inAddress, isTemporary, language, load, make, ofAll, said, shown, when } from "./shared.js";
 
 const REFRESH_MS = 5000, RETRY_MS = 1000, TRIES = 20, WINDOW = 30, MOST_TOKENS = 10_000_000, REFUSAL_S = 10, REFUSED_S = 20;
 
@@ -73,7 +73,7 @@ const settle = (complete) => {
   [stored, written] = [[...stored, written], undefined];
   draw();
   stream.watch(false);
-  composer.running(false);
+  editor.running(false);
   tell({ conversation: shown.conversation, turns: shown.turns, live: "", complete, missing: "", hidden: "" });
 };
 const tell = (detail) => document.dispatchEvent(new CustomEvent("chat-view", { detail }));
@@ -140,7 +140,7 @@ const show = (view) => {
     return;
   }
   stream.watch(false);
-  composer.running(Boolean(view.live));
+  editor.running(Boolean(view.live));
   const { turns: given, live, conversation: id, missing } = view;
   const isNext = id !== shown.conversation, before = isNext ? [] : turns();
   const left = shown.conversation, unsent = isNext && transcript?.leave();
@@ -238,14 +238,12 @@ const known = new Promise((then) => (seen = then));
 const read = async ({ isOfTimer = true } = {}) => {
   const id = wanted, mine = ++reads, isLate = () => mine !== reads || id !== wanted;
   if (id === "" || id === TEMPORARY) {
-    await composer.changed(); // the draft of the chat that is left is kept
     if (!isLate()) live.show({ ...none, conversation: id });
     return seen();
   }
   const path = id === undefined ? `current?format=blocks&viewed=${encodeURIComponent(ofAll?.getItem("viewed") ?? "")}` : `${id}?format=blocks`;
   try {
     const { id: found, run, turns, has_earlier: earlier, is_complete: complete, hidden } = await inTurn(isOfTimer, () => request(`/conversations/${path}`));
-    await composer.changed();
     if (isLate()) return;
     wanted = found ?? ""; // a visitor without a chat to go on with
     live.show(found ? { ...none, turns, conversation: found, live: liveOf(run), complete, earlier, hidden } : none);
@@ -333,7 +331,8 @@ const send = async ({ text, files }, { id, again }) => {
     sayProgress({ text: "" });
   }
 };
-answer("send", async (value) => {
+document.addEventListener("composer:send", async ({ detail: value }) => {
+  if (queue.waits()) return queue.add(); // it must not overtake the other one
   if (sending) return void hint(said.chats_sending, () => sending);
   composer.sends();
   if (await send(value, composer.idOf(value))) composer.stored();
@@ -346,13 +345,15 @@ document.addEventListener("queue-sends", async ({ detail: message }) => {
   queue.left(); // another chat was opened meanwhile, and has the composer
   keepDraft(message.chat, message);
 });
-answer("stop", () => {
+document.addEventListener("composer:later", () => box().readOnly || queue.add());
+document.addEventListener("composer:stop", () => {
   if (sending) sending.abort();
   else act("/stop", { stays: false });
 });
 const sayProgress = ({ text, done = null, can_stop: canStop = false }) => {
   const panel = $("#sending div"), bar = Number.isFinite(done) ? make("progress", { max: "1", value: `${done}` }) : "";
-  if (canStop) composer.running(true);
+  if (canStop) editor.running(true);
+  box().readOnly = Boolean(text); // what is being sent must not change
   const line = $("p", panel);
   const before = $("progress", panel);
   if (!text) line?.remove();

@@ -226,7 +226,7 @@ function readStream() {
 // what could not be sent, so that it stays in the composer; without the server, the queue keeps it. A Stop and everything
 // else that asks the server wait until it can be reached again. It comes before all modules that send the message.
 function tellOffline() {
-  const STOP = "#composer .input-row > .stop-button";
+  const STOP = "#composer .stop-button";
   const note = make("p", { id: "offline", role: "status" }), counted = make("span", { "aria-hidden": "true" });
   let away = false, next;
   let silent = null; // for how many seconds the server has not answered, while the page reads an answer

@@ -1,11 +1,10 @@
 // The options in the composer: switches for reasoning and tools, which are the boxes of the settings once more, the effort
 // of reasoning, and a button with the name of the model. It opens the list of models: models.js, which is loaded when it is
 // used. In the settings, a button puts back the default system prompt of the model.
-import { recording } from "./composer.js";
 import { answer, call, write } from "./gradio.js";
 import { live } from "./live.js";
 import { choose } from "./network.js";
-import { $, box, frame, hint, load, make, said, shown, when } from "./shared.js";
+import { $, editor, frame, hint, load, make, said, shown, when } from "./shared.js";
 
 const LATE_MS = 600;
 const input = (name) => $(`#${name} input[type=checkbox]`);
@@ -144,9 +143,7 @@ function pick(id, label) {
   busy(true, label);
   choose({ model: id }).catch(() => undefined);
   const tell = () => call("pick");
-  const attaching = recording.attach();
-  if (attaching) attaching.then(tell);
-  else tell();
+  editor.finish().then(tell); // a recording that still runs is attached
 }
 answer("picked model", () => shown.model);
 answer("model settled", (value) => {
@@ -172,22 +169,7 @@ document.addEventListener("click", ({ target }) => {
   if (button) pick(button.dataset.model, button.textContent);
 });
 
-// The text comes first, for the Tab key as for the eye. A mark stays at Gradio's place of it, for the buttons there.
-const putFirst = (text, row) => {
-  const hasFocus = text.contains(document.activeElement);
-  text.before(make("span", { class: "beside", hidden: true }));
-  row.prepend(text);
-  if (hasFocus) box().focus();
-};
-const place = () => {
-  const row = $("#composer .input-row"), text = row && $(":scope > .textarea-wrapper", row);
-  if (text && !$(":scope > .beside", row)) putFirst(text, row);
-  if (row && options.parentElement !== row) $(":scope > :is(.submit-button, .stop-button)", row)?.before(options);
-};
-when("#composer", (composer) => {
-  new MutationObserver(place).observe(composer, { childList: true, subtree: true });
-  place();
-});
+editor.place("options", options);
 when("#settings", (settings) => {
   new MutationObserver(show).observe(settings, { subtree: true, childList: true, attributeFilter: ["disabled"] });
   settings.addEventListener("change", show);

@@ -1,17 +1,15 @@
 // The page: the modules that each visit needs, keyboard shortcuts, and what Gradio's widgets say otherwise than this page wants.
 // A module that comes first hears a key or a click first.
-import { composes, sends, soft } from "../transcript/modules/keys.js";
+import { composes, soft } from "../transcript/modules/keys.js";
 import "./prompts.js";
 import "./network.js";
-import { queue, recording } from "./composer.js";
+import "./composer.js";
 import "./chats.js";
 import { live } from "./live.js";
 import "./options.js";
 import "./attachments.js";
-import { call } from "./gradio.js";
-import { $, box, hint, kept, language, load, said, shown, when } from "./shared.js";
+import { $, box, editor, hint, kept, language, load, said, shown, when } from "./shared.js";
 
-const stop = () => $("#composer .input-row > .stop-button");
 // Keys. The window handles them before Gradio.
 const shortcuts = document.createElement("dialog");
 shortcuts.id = "shortcuts";
@@ -26,17 +24,6 @@ const help = () => (shortcuts.open ? shortcuts.close() : shortcuts.showModal());
 shortcuts.addEventListener("click", (event) => event.target === shortcuts && shortcuts.close());
 document.addEventListener("click", (event) => event.target.closest?.("#help button") && help());
 
-// Does not send an empty message. A message waits in the queue while an answer is being written.
-const holdBack = (event) => {
-  const empty = !box().value.trim() && !$("#composer :is(.thumbnail-item, .loader, .recording-overlay)");
-  const attaches = recording.sends();
-  if (!attaches && !empty && !stop() && !queue.waits()) return;
-  event.preventDefault();
-  event.stopPropagation();
-  if (!attaches && !empty && !box().readOnly) queue.add();
-  box().focus();
-};
-document.addEventListener("click", (event) => event.target.closest?.("#composer .submit-button") && holdBack(event), true);
 // After a click on something that is then disabled or removed, nothing has the focus, and after a choice in the
 // composer a button has it. What is typed next is meant for the box.
 const toBox = (event) => {
@@ -46,9 +33,6 @@ const toBox = (event) => {
   const active = document.activeElement, idle = active === document.body || active?.matches("#composer button, #chat [data-action=version]");
   if (idle && (types || pastes) && !$("dialog[open]")) box()?.focus();
 };
-window.addEventListener("keypress", (event) => {
-  if (event.key === "Enter" && event.target === box() && !sends(event)) event.stopPropagation(); // Gradio would send it
-}, true);
 window.addEventListener("keydown", (event) => {
   toBox(event);
   if (composes(event)) return;
@@ -60,39 +44,19 @@ window.addEventListener("keydown", (event) => {
     help();
   } else if (shortcuts.open) return;
   else if (event.key === "Escape") {
-    if (stop()) stop().click();
+    if (editor.isRunning()) $("#composer .stop-button").click();
     else if ($("#settings.open")?.contains(event.target)) {
       $("#settings .toggle-button").click();
       $("#settings .toggle-button").focus();
     }
-  } else if (event.key === "ArrowUp" && event.target === box() && !box().value && !stop()) {
+  } else if (event.key === "ArrowUp" && event.target === box() && !box().value && !editor.isRunning()) {
     const last = live.lastMessage();
     if (!last) return;
     event.preventDefault();
     shown.transcript.edit(last);
-  } else if (sends(event) && event.target === box()) {
-    holdBack(event);
-    if (event.defaultPrevented || !(event.ctrlKey || event.metaKey)) return;
-    event.preventDefault(); // not every browser has a keypress for it, on which Gradio sends
-    $("#composer .submit-button")?.click();
   }
 }, true);
 
-// The server checks attachments at once, so that the page shows how they are handled before they are sent.
-when("#composer", (composer) => {
-  let seen = 0;
-  const look = () => {
-    const now = composer.querySelectorAll(".thumbnail-item").length;
-    if (now === seen) return;
-    seen = now;
-    setTimeout(() => call("attached")); // the composer's value has it by then
-  };
-  new MutationObserver(look).observe(composer, { childList: true, subtree: true });
-  // While a message is being sent, its text must not change.
-  when("#sending", (panel) => new MutationObserver(() => {
-    if (box()) box().readOnly = Boolean($("p", panel));
-  }).observe(panel, { childList: true, subtree: true }));
-});
 // Counts the seconds of what takes long.
 const count = (panel) => {
   let timer;
@@ -120,10 +84,6 @@ const label = (root) => {
     if (name && isIcon && element.title !== name) element.title = name;
   }
 };
-when("#dock", (dock) => {
-  label(dock);
-  new MutationObserver(() => label(dock)).observe(dock, { childList: true, subtree: true });
-});
 when("#help button", (button) => {
   button.setAttribute("aria-label", said.shortcuts);
   button.title = said.shortcuts;
@@ -163,19 +123,7 @@ mendToasts();
 // over.
 function mendToasts() {
   const LOST = "Connection to the server was lost. Attempting reconnection...";
-  const UNITS = { B: "byte", K: "kilobyte", M: "megabyte", G: "gigabyte" };
-  const LARGE = /^File\(s\) exceed the maximum allowed size of ([\d.]+) (\S+): (.+)$/;
-  const STATUS = /^HTTP \d+: (.+)$/;
   const plain = (text) => text.replace(/\s+/g, " ").trim();
-  const inOurWords = (text) => {
-    const [, most, unit, names] = LARGE.exec(plain(text)) ?? [];
-    if (most) {
-      const size = parseFloat(most).toLocaleString(language, { style: "unit", unit: UNITS[unit[0].toUpperCase()] });
-      return said.too_large.replace("{most}", size).replace("{names}", () => names.replaceAll('"', ""));
-    }
-    if (plain(text) === LOST) return said.connection_lost;
-    return STATUS.exec(plain(text))?.[1] ?? ""; // of an upload
-  };
   const mend = (toasts) => {
     // A head need not be a button, because the text that it folds is short.
     for (const head of toasts.querySelectorAll(".toast-header[role]")) {
@@ -184,9 +132,8 @@ function mendToasts() {
       $(".toast-close", head)?.setAttribute("aria-label", said.close);
     }
     for (const text of toasts.querySelectorAll("[data-testid=toast-text]:not([hidden])")) {
-      const better = inOurWords(text.textContent);
-      if (!better) continue;
-      const short = Object.assign(document.createElement("div"), { className: text.className, textContent: better });
+      if (plain(text.textContent) !== LOST) continue;
+      const short = Object.assign(document.createElement("div"), { className: text.className, textContent: said.connection_lost });
       text.hidden = true;
       text.after(short);
     }

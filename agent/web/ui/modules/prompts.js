@@ -1,7 +1,7 @@
 // Saved prompts, in the storage of the browser: a list that opens at "/" in an empty composer, and a dialog that saves,
 // renames and deletes them. Without a storage nothing of it is offered.
 import { write } from "./gradio.js";
-import { $, box, button, hint, language, make, ofAll, said, when } from "./shared.js";
+import { $, box, button, editor, hint, language, make, ofAll, said, when } from "./shared.js";
 
 const MOST = 100, LONGEST = 20_000, LONGEST_NAME = 60, KEY = "prompts";
 const isPrompt = (one) => typeof one?.name === "string" && typeof one.text === "string";
@@ -172,20 +172,21 @@ opener.addEventListener("click", () => {
   dialog.showModal();
   (form.hidden ? $(".use", rows) ?? end : name).focus();
 });
-/** Offer the prompts for this text of the composer, which Gradio draws in the box a moment later. */
-export const offerPrompts = (text = box()?.value ?? "") => {
-  if (!ofAll || !box() || !(text.trim() || read().length)) return opener.remove();
-  if (!opener.isConnected) $("#composer .input-row > .beside")?.before(opener);
+// Offers the prompts, if there is one or a text to save.
+const offerPrompts = () => {
+  if (!ofAll || !(box().value.trim() || read().length)) return opener.remove();
+  if (!opener.isConnected) editor.place("prompts", opener);
 };
 document.addEventListener("input", ({ target }) => {
   if (!ofAll || target !== box()) return;
   look();
   offerPrompts();
 });
+document.addEventListener("composer:changed", offerPrompts);
 document.addEventListener("focusin", ({ target }) => target === box() && offerPrompts());
 document.addEventListener("focusout", ({ target }) => target === box() && !list.hidden && close());
 document.addEventListener("own-data-deleted", () => {
   ofAll?.removeItem(KEY);
   offerPrompts();
 });
-when("#composer .input-row > .beside", () => offerPrompts());
+offerPrompts();

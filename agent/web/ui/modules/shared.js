@@ -1,12 +1,13 @@
 // Helpers of the page's modules. `said` are the texts of page_text.py in the language of the page.
 import { language, said } from "texts";
+import { mount } from "../composer/modules/composer.js";
+import { bytesIn, nameOf } from "../composer/modules/files.js";
 import { make } from "../transcript/modules/elements.js";
 import { composes } from "../transcript/modules/keys.js";
 
-export { language, make, said };
+export { language, make, nameOf, said };
 /** @type {(selector: string, root?: ParentNode) => any} */
 export const $ = (selector, root = document) => root.querySelector(selector);
-export const box = () => $("#composer textarea");
 export const when = (selector, then) => {
   const found = $(selector);
   if (found) return then(found);
@@ -18,6 +19,15 @@ export const frame = () => new Promise((done) => {
 });
 export const button = (name, text) => make("button", { type: "button", class: name }, text);
 export const root = location.pathname.replace(/\/c\/[^/]*$/, "").replace(/\/$/, ""); // the path of the app, behind a proxy, too
+
+
+/** The composer, and its text. It is in the page as soon as Gradio has its place. */
+export const editor = mount({ labels: said.composer, language, root, largest: gradio_config.max_file_size });
+export const box = () => editor.area;
+when("#composer", (place) => {
+  place.append(editor.element);
+  editor.area.focus();
+});
 
 /**
  * What the page shows: live.js sets it. `guest` is the token of a guest, who has no cookies. options.js sets the chosen
@@ -121,10 +131,5 @@ export const joined = (...values) => ({
   text: values.map((value) => value?.text ?? "").filter((text) => text.trim()).join("\n\n"),
   files: values.flatMap((value) => value?.files ?? []),
 });
-/** The name of an attached file. */
-export const nameOf = ({ orig_name, path }) => orig_name || path.split("/").at(-1);
 /** A number of bytes for people. */
-export const sizeOf = (bytes) => {
-  const [unit, many] = bytes < 1e6 ? ["kilobyte", bytes / 1e3] : ["megabyte", bytes / 1e6];
-  return many.toLocaleString(language, { style: "unit", unit, maximumFractionDigits: many < 10 ? 1 : 0 });
-};
+export const sizeOf = (bytes) => bytesIn(bytes, language);

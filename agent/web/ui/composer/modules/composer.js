@@ -1,0 +1,122 @@
+// The box for a message: a text that grows, attached files, a recorder, and the buttons that send and stop.
+import { make } from "../../transcript/modules/elements.js";
+import { composes, sends } from "../../transcript/modules/keys.js";
+import { attachments } from "./files.js";
+import { recorder } from "./recorder.js";
+
+/** The places in the row of buttons, in their order. */
+const PLACES = ["attach", "camera", "prompts", "microphone", "options", "later", "send"];
+
+/**
+ * Draw a composer. Its events are called `composer:send` (with the message), `composer:later` (an answer runs),
+ * `composer:stop`, `composer:changed` (its value was set), `composer:files` (other files are attached) and `composer:open` (of a `file` of these).
+ * @param {{labels: Record<string, string>, language: string, root: string, largest?: number}} options
+ *   `root` is the path of the app, and `largest` the most bytes of a file.
+ */
+export function mount({ labels, language, root, largest }) {
+  const icon = (/** @type {string} */ name, /** @type {string} */ place, /** @type {string} */ label) =>
+    make("button", { type: "button", className: `${name}-button`, title: label, "aria-label": label, "data-place": place });
+  const area = make("textarea", { rows: 1, placeholder: labels.message, "aria-label": labels.message });
+  const send = icon("submit", "send", labels.send), stop = icon("stop", "send", labels.stop);
+  const clip = icon("attach", "attach", labels.attach), microphone = icon("microphone", "microphone", labels.record);
+  const picker = make("input", { type: "file", multiple: true, hidden: true, tabIndex: -1, "aria-label": labels.attach });
+  const row = make("div", { className: "buttons" }, clip, send);
+  const problem = make("p", { className: "problem", role: "alert" });
+  let isRunning = false, isSubmitting = false;
+
+  const fire = (/** @type {string} */ name, /** @type {any} */ detail = {}) =>
+    element.dispatchEvent(new CustomEvent(`composer:${name}`, { detail, bubbles: true }));
+  const say = (/** @type {string} */ text) => void (problem.textContent = text);
+  const files = attachments({ labels, language, root, largest, say, fire, left: () => area.focus() });
+  const sound = recorder({ labels, attach: files.attach, shows: (/** @type {boolean} */ is) => (row.hidden = is), left: () => area.focus() });
+  const element = make("div", { className: "composer" }, problem, files.list, area, row, sound.row, picker);
+
+  const grow = () => {
+    if (CSS.supports("field-sizing", "content")) return;
+    area.style.height = "auto";
+    area.style.height = `${area.scrollHeight}px`;
+  };
+  area.addEventListener("input", grow);
+  const isEmpty = () => !area.value.trim() && !files.count();
+  const submit = async () => {
+    area.focus();
+    if (isSubmitting) return;
+    isSubmitting = true;
+    try {
+      if (!(await sound.finish()) || isEmpty()) return;
+      if (isRunning) return void fire("later");
+      if (!(await files.settled()) || isEmpty()) return;
+    } finally {
+      isSubmitting = false;
+    }
+    say("");
+    fire("send", { text: area.value, files: files.value() });
+  };
+  area.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
+    if (composes(event) || !sends(event)) return;
+    event.preventDefault();
+    submit();
+  });
+  send.addEventListener("click", submit);
+  stop.addEventListener("click", () => fire("stop"));
+  clip.addEventListener("click", () => picker.click());
+  microphone.addEventListener("click", sound.begin);
+  picker.addEventListener("change", () => {
+    const picked = [...picker.files];
+    picker.value = "";
+    if (picked.length) attach(picked);
+  });
+  // A text that was copied in an office program comes with a picture of it.
+  area.addEventListener("paste", (/** @type {ClipboardEvent} */ event) => {
+    const pasted = [...(event.clipboardData?.files ?? [])], text = event.clipboardData?.getData("text") ?? "";
+    const isDrawn = text && pasted.every(({ type, name }) => type.startsWith("image/") && !text.includes(name));
+    if (!pasted.length || isDrawn) return;
+    event.preventDefault();
+    attach(pasted);
+  });
+  const attach = (/** @type {File[]} */ given) => {
+    area.focus();
+    return files.attach(given);
+  };
+
+  return {
+    element,
+    area,
+    files,
+    attach,
+    /** Attach what is recorded, if there is something. Says whether the recorder is free now. */
+    finish: sound.finish,
+    isRecording: () => !sound.row.hidden,
+    isRunning: () => isRunning,
+    get value() {
+      return { text: area.value, files: files.value() };
+    },
+    set value({ text, files: given }) {
+      if (area.value !== text) {
+        area.value = text;
+        grow();
+      }
+      files.set(given);
+      say("");
+      fire("changed");
+    },
+    /** Show the button that stops an answer, or the one that sends. @param {boolean} is */
+    running(is) {
+      if (is === isRunning) return;
+      isRunning = is;
+      (is ? send : stop).replaceWith(is ? stop : send);
+      fire("running");
+    },
+    /** Put a control into the row. @param {string} name of its place @param {HTMLElement} control */
+    place(name, control) {
+      control.dataset.place = name;
+      const after = [...row.children].find((one) => PLACES.indexOf(one.dataset.place) > PLACES.indexOf(name));
+      row.insertBefore(control, after ?? null);
+    },
+    /** Offer the microphone, or not. @param {boolean} hears */
+    offerMicrophone(hears) {
+      if (!hears || !navigator.mediaDevices?.getUserMedia || !window.MediaRecorder) return microphone.remove();
+      if (!microphone.isConnected) this.place("microphone", microphone);
+    },
+  };
+}
