@@ -1,9 +1,9 @@
 // Helpers of the page's modules. `said` are the texts of page_text.py in the language of the page.
-import { language, said } from "texts";
+import { diagrams, language, said } from "texts";
 import { make } from "../transcript/modules/elements.js";
 import { composes } from "../transcript/modules/keys.js";
 
-export { language, make, said };
+export { diagrams, language, make, said };
 /** @type {(selector: string, root?: ParentNode) => any} */
 export const $ = (selector, root = document) => root.querySelector(selector);
 export const box = () => $("#composer textarea");
