@@ -75,7 +75,7 @@ class PageFiles:
 
 
 def page_files(*, links: bool = True, diagrams: str = "") -> PageFiles:
-    """Build the files. `links`: chats can have read-only links. `diagrams` is the address of Mermaid's module, if any."""
+    """Build the files. `links`: chats can have links. `diagrams` is the address of Mermaid's module, if any."""
     paths = [path for one in FOLDERS for path in sorted((HERE / one).iterdir()) if path.suffix in (".js", ".css")]
     used = [path for path in paths if path.suffix == ".js" or path.stem in LAZY]
     modules = {path.relative_to(HERE).as_posix(): _content(path) for path in used}
