@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Request, expect
+from playwright.sync_api import Dialog, Request, Response, expect
 
 from tests.conftest import App, Visitor
 from tests.peers.axe import violations
@@ -41,6 +41,18 @@ const ended = (name, work) => Promise.race([work.catch(() => failed.push(name)),
   document.body.textContent = failed.join();
 })();
 """
+
+
+HOSTILE = [
+    'graph TD\\nA["<img src=ADDRESS/leak1 onerror=alert(1)>"] --> B',
+    "graph TD\\nA --> B\\nclick A call alert()\\nclick B href `javascript:alert(2)`",
+    "%%{init: {`securityLevel`: `loose`, `themeCSS`: `* { background: url(ADDRESS/leak3) }`}}%%\\ngraph TD\\nA --> B",
+    "graph TD\\nA --> B\\nstyle A fill:url(ADDRESS/leak4)",
+    'graph TD\\nA@{ img: "ADDRESS/leak5", label: "a" } --> B',
+    "sequenceDiagram\\nAlice->>Bob: <script>alert(6)</script><img src=ADDRESS/leak6>",
+    "classDiagram\\nclass A\\nlink A `ADDRESS/leak7` `a`\\ncallback A `alert`",
+]
+"""Diagrams that try to run a script, to load something or to make Mermaid less strict. ` is a double quote."""
 
 
 def fenced(language: str, code: str) -> str:
@@ -143,3 +155,27 @@ def test_picture_in_code_is_shown(app: App, visit: Visit) -> None:
     block.get_by_role("button", name="Preview").click()
     expect(block.frame_locator("iframe:not(.next)").get_by_text("Flag")).to_be_visible()
     expect(block.locator("code")).to_be_hidden()
+
+
+def test_hostile_diagrams_only_show(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    page, sent, dialogs = visitor.page, list[str](), list[str]()
+
+    def add(answer: Response) -> None:  # the policy of the frame stops other requests
+        if "leak" in answer.url:
+            sent.append(answer.url)
+
+    def close(dialog: Dialog) -> None:
+        dialogs.append(dialog.message)
+        dialog.dismiss()
+
+    page.context.on("response", add)
+    page.on("dialog", close)
+    for text in HOSTILE:
+        visitor.ask(fenced("mermaid", text.replace("`", '"').replace("ADDRESS", app.url)))
+        block = visitor.bubbles.locator("pre").last
+        block.scroll_into_view_if_needed()
+        expect(block.locator("iframe:not(.next), .note:not([hidden])")).to_have_count(1)
+        for node in block.frame_locator("iframe").locator(".node, .actor").all()[:2]:
+            node.click(force=True)
+    assert (sent, dialogs) == ([], [])

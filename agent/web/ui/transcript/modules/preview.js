@@ -34,6 +34,7 @@ mermaid.initialize({ startOnLoad: false, securityLevel: "strict", htmlLabels: fa
   secure: ["secure", "securityLevel", "startOnLoad", "maxTextSize", "suppressErrorRendering", "maxEdges", "htmlLabels", "themeCSS", "fontFamily"] });
 try {
   whole.innerHTML = (await mermaid.render("diagram", ${value(text)})).svg;
+  for (const link of whole.querySelectorAll("a")) link.replaceWith(...link.childNodes); // nothing in the frame can follow it
   ${MEASURE}
 } catch ({ message }) {
   tell({ error: message.split("\\n")[0].replace(/:$/, "") });
