@@ -50,6 +50,7 @@ from agent.web.client_address import ANY, ClientAddressMiddleware
 from agent.web.composer_routes import ComposerRoutes
 from agent.web.conversation_routes import ConversationRoutes, OwnDataRoutes, add_temporary_route, answer_error
 from agent.web.gradio_compat.application import (
+    DIAGRAMS,
     STATIC_FILES,
     inputs_of_events,
     mount,
@@ -123,7 +124,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         queue = prepare_queue(page, STREAMS)
     origins = _origins(settings)
     links = ChatLinks(services.store, settings)
-    files = page_files(links=links.is_on)
+    files = page_files(links=links.is_on, diagrams=DIAGRAMS)
     app = FastAPI(
         lifespan=lambda app: _lifespan(services, app.state.watchdog),
         exception_handlers={AgentError: answer_error, OSError: answer_error},

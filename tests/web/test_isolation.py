@@ -99,6 +99,31 @@ async def test_answer_gets_its_headers(sent: dict[str, str], cookies: list[str],
     assert not [name for name in headers if name.startswith("access-control")]
 
 
+@pytest.mark.parametrize(
+    ("kind", "allowed", "kept"),
+    [
+        ("text/javascript", "*", "*"),
+        ("text/css", "*", "*"),
+        ("text/javascript", "https://other.example", None),
+        ("text/html", "*", None),
+        ("application/json", "*", None),
+        ("image/png", "*", None),
+    ],
+)
+async def test_other_sites_read_only_static_scripts(kind: str, allowed: str, kept: str | None) -> None:
+    messages = list[Message]()
+
+    async def keep(message: Message) -> None:
+        messages.append(message)
+
+    sent = {"content-type": kind, "access-control-allow-origin": allowed, "access-control-allow-credentials": "true"}
+    send = SecurityHeadersSend(keep, isolation.POLICY)
+    await send({"type": "http.response.start", "status": 200, "headers": httpx.Headers(sent).raw})
+    headers = httpx.Headers(messages[0]["headers"])
+    assert headers.get("access-control-allow-origin") == kept
+    assert "access-control-allow-credentials" not in headers
+
+
 def test_scripts_and_other_sites_do_not_get_the_cookie() -> None:
     for secure, site in ((False, ["SameSite=Lax"]), (True, ["SameSite=None", "Secure", "Partitioned"])):
         pair, *attributes = CookieJar(secure, port=7860).setting("value").split("; ")

@@ -19,6 +19,8 @@ from agent.web.gradio_compat.memory import release_memory
 from agent.web.gradio_compat.sliders import hand_on_values
 
 STATIC_FILES = Path(BUILD_PATH_LIB)
+DIAGRAMS = next((f"assets/{one.name}" for one in STATIC_FILES.glob("mermaid.core-*.js")), "")
+"""The address of Mermaid's module in Gradio's files. Without one, diagrams are shown as code."""
 """The folder of the page's own scripts and styles."""
 PAGE_QUERY = ("page", "deep_link")
 """The fields of a query on which Gradio's page depends."""

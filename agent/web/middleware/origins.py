@@ -146,7 +146,8 @@ class SecurityHeadersSend:
                 headers[name] = value
             headers.setdefault("cache-control", "private")
             del headers["access-control-allow-credentials"]  # Gradio would let any site read with a visitor's cookies
-            del headers["access-control-allow-origin"]
+            if is_document or headers.get("access-control-allow-origin") != "*":  # any site may read a static script
+                del headers["access-control-allow-origin"]
             if headers.get("content-type", "").startswith("text/event-stream"):
                 headers["x-accel-buffering"] = "no"
             for cookie in self.cookies:

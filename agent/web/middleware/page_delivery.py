@@ -124,6 +124,9 @@ CACHE_FOREVER = {"cache-control": "public, max-age=31536000, immutable", "vary":
 CACHE_BRIEFLY = CACHE_FOREVER | {"cache-control": "public, max-age=3600"}
 """For a file of ours under a name of Gradio's. The page loads it by another name, but Gradio preloads this one, too."""
 
+READ_BY_ALL = {"access-control-allow-origin": "*"}
+"""The frame of a diagram has no origin, and imports Mermaid. These files are the same for everybody."""
+
 _brotli: Any = import_module("brotli")  # it has no types
 ENCODINGS: Mapping[str, Callable[[bytes], bytes]] = {
     "br": partial(_brotli.compress, quality=7),
@@ -164,7 +167,7 @@ class StaticFilesMiddleware:
             except OSError:
                 return None
         caching = CACHE_BRIEFLY if is_ours and name in self._changing else CACHE_FOREVER
-        headers = caching | ({"content-encoding": encoding} if encoding else {})
+        headers = caching | READ_BY_ALL | ({"content-encoding": encoding} if encoding else {})
         return Response(self._cache[key], headers=headers, media_type=TYPES[kind])
 
     def _content(self, name: str, is_ours: bool, encoding: str) -> bytes:

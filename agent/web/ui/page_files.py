@@ -23,8 +23,8 @@ HERE = Path(__file__).parent
 FOLDERS = ("modules", "composer/modules", "transcript/modules")
 FIRST, ENTRY = "modules/gradio.js", "modules/page.js"
 """The module that runs before Gradio, and the one that imports all others."""
-LAZY = ("viewer", "models", "share", "settings")
-"""The modules that are loaded when they are used, with a style of the same name."""
+LAZY = ("viewer", "models", "share", "settings", "preview")
+"""The modules that are loaded when they are used, with a style of the same name if they have one."""
 START = "() => import(document.getElementById('page-module').href)"
 """Starts the page's modules. Gradio runs this once it shows the page. Without a part of it, the page loads again."""
 
@@ -59,13 +59,13 @@ class PageFiles:
         return f'<link rel="stylesheet" href="assets/{self.style}" />'
 
 
-def page_files(*, links: bool = True) -> PageFiles:
-    """Build the files. `links`: chats can have read-only links."""
+def page_files(*, links: bool = True, diagrams: str = "") -> PageFiles:
+    """Build the files. `links`: chats can have links. `diagrams` is the address of Mermaid's module, if any."""
     paths = [path for one in FOLDERS for path in sorted((HERE / one).iterdir()) if path.suffix in (".js", ".css")]
     used = [path for path in paths if path.suffix == ".js" or path.stem in LAZY]
     modules = {path.relative_to(HERE).as_posix(): _content(path) for path in used}
     folder = f"page-{_digest(b''.join(modules.values()))}"
-    texts = {one: texts_module(one, links=links).encode() for one in LANGUAGES}
+    texts = {one: texts_module(one, links=links, diagrams=diagrams).encode() for one in LANGUAGES}
     names = {one: _name(f"texts-{one}", content, "js") for one, content in texts.items()}
     rules = style().encode()
     css = _name("page", rules, "css")
@@ -74,12 +74,12 @@ def page_files(*, links: bool = True) -> PageFiles:
     return PageFiles(contents, folder, names, css)
 
 
-def texts_module(language: str, *, links: bool = True) -> str:
+def texts_module(language: str, *, links: bool = True, diagrams: str = "") -> str:
     """Return a module with the texts of all modules in one language, and with what they must know of this page."""
     said: dict[str, Any] = translated(SCRIPTS, language) | {"labels": translated(LABELS, language)}
     said["transcript"] = translated(Transcript.LABELS, language)
     said["composer"] = translated(Composer.LABELS, language)
-    values = {"said": said, "language": language, "languages": [*LANGUAGES], "links": links}
+    values = {"said": said, "language": language, "languages": [*LANGUAGES], "links": links, "diagrams": diagrams}
     return "".join(f"export const {name} = {json.dumps(one, ensure_ascii=False)};\n" for name, one in values.items())
 
 

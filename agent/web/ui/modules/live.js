@@ -5,7 +5,7 @@ import { announceEnd, dropSent, keepDraft, showCopy } from "./chats.js";
 import { composer, fileOf, newId, queue } from "./composer.js";
 import { answer, call } from "./gradio.js";
 import { ask, inTurn, post, reached, request, stream } from "./network.js";
-import { $, TEMPORARY, box, button, editor, frame, hint, inAddress, isTemporary, language, load, make, ofAll, said, shown, when } from "./shared.js";
+import { $, TEMPORARY, box, button, diagrams, editor, frame, hint, inAddress, isTemporary, language, load, make, ofAll, said, shown, when } from "./shared.js";
 
 const REFRESH_MS = 5000, RETRY_MS = 1000, TRIES = 20, WINDOW = 30, MOST_TOKENS = 10_000_000, REFUSAL_S = 10, REFUSED_S = 20;
 
@@ -376,7 +376,7 @@ const refuse = ({ message, status }) => {
 
 const mounted = new Promise((done) => when("#chat", (element) => {
   const buttons = ["copy", "edit", "retry", "retry-with", "undo", "branch"];
-  transcript = shown.transcript = mount(element, { labels: said.transcript, language, actions: buttons, textOf });
+  transcript = shown.transcript = mount(element, { labels: said.transcript, language, actions: buttons, diagrams, textOf });
   const on = (name, then) => element.addEventListener(`transcript:${name}`, ({ detail }) => then(detail));
   on("earlier", earlier);
   on("end", () => box()?.focus());

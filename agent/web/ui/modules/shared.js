@@ -1,11 +1,11 @@
 // Helpers of the page's modules. `said` are the texts of page_text.py in the language of the page.
-import { language, said } from "texts";
+import { diagrams, language, said } from "texts";
 import { mount } from "../composer/modules/composer.js";
 import { bytesIn, nameOf } from "../composer/modules/files.js";
 import { make } from "../transcript/modules/elements.js";
 import { composes } from "../transcript/modules/keys.js";
 
-export { language, make, nameOf, said };
+export { diagrams, language, make, nameOf, said };
 /** @type {(selector: string, root?: ParentNode) => any} */
 export const $ = (selector, root = document) => root.querySelector(selector);
 export const when = (selector, then) => {

@@ -50,6 +50,8 @@ export function listen(root, drawing, { fire, textOf, say, fail, edit }) {
     const id = /** @type {HTMLElement} */ (button.closest("[data-turn]")).dataset.turn ?? "";
     const view = drawing.views.get(id), name = button.dataset.action ?? "";
     if (!view) return;
+    const pre = button.closest("pre");
+    if (name === "preview" && pre) return void drawing.frames.preview("toggle", pre);
     const text = textOfBlock(button);
     if (text !== undefined) return name === "save" ? save(button.value, new Blob([text], { type: "text/plain" })) : void copy(button, text);
     if (name === "steps") return drawing.turnRow(button, view);

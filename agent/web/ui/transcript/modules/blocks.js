@@ -10,6 +10,8 @@ const OTHER = {
   kotlin: "kt", latex: "tex", markdown: "md", mermaid: "mmd", perl: "pl", powershell: "ps1", python: "py", ruby: "rb", rust: "rs",
   shell: "sh", typescript: "ts", zsh: "sh",
 };
+/** The languages of code that can be shown as what it makes. */
+const SHOWN = ["mermaid", "svg", "html"];
 /** @type {Record<string, string>} */
 const WHOLE = { dockerfile: "Dockerfile", makefile: "Makefile" };
 
@@ -34,6 +36,26 @@ function wholeBlock(element) {
   }
   return all;
 }
+
+/** The first part of a long block. @param {Element} element */
+function firstBlock(element) {
+  let one = element;
+  while (one.matches(".more")) {
+    const before = one.parentElement?.previousElementSibling?.querySelector(`:scope > ${one.localName}`);
+    if (!before) break;
+    one = before;
+  }
+  return /** @type {HTMLElement} */ (one);
+}
+
+/** @param {Element} pre */
+const languageOf = (pre) => /^language-(.+)$/.exec(pre.querySelector("code")?.className ?? "")?.[1] ?? "";
+
+/** @param {Element} pre */
+const codeOf = (pre) => wholeBlock(pre).map((part) => {
+  const code = part.querySelector("code");
+  return code ? code.textContent : [...part.childNodes].map((node) => (node instanceof Text ? node.data : "")).join("");
+}).join("");
 
 /** @type {Record<string, string>} */
 const SIGNS = { STRONG: "**", B: "**", EM: "*", I: "*", DEL: "~~", S: "~~" };
@@ -96,11 +118,7 @@ const asCsv = (table) => cells(table, false).map((row) => `${row.map((cell) => f
 export function textOfBlock(pressed) {
   const tools = pressed.closest(".tools"), table = tools?.nextElementSibling, pre = tools?.closest("pre");
   if (table instanceof HTMLTableElement) return pressed.dataset.action === "markdown" ? asMarkdown(table) : asCsv(table);
-  if (!pre) return undefined;
-  return wholeBlock(pre).map((part) => {
-    const code = part.querySelector("code");
-    return code ? code.textContent : [...part.childNodes].map((node) => (node instanceof Text ? node.data : "")).join("");
-  }).join("");
+  return pre ? codeOf(pre) : undefined;
 }
 
 /** @param {string} name @param {Blob} blob */
@@ -111,9 +129,13 @@ export function save(name, blob) {
 }
 
 export class Frames {
-  /** @param {Record<string, string>} labels */
-  constructor(labels) {
+  /** @param {Record<string, string>} labels @param {string} diagrams the address of the module that draws diagrams */
+  constructor(labels, diagrams = "") {
     this.labels = labels;
+    this.diagrams = diagrams;
+    this.near = new IntersectionObserver((all) => {
+      for (const { target, isIntersecting } of all) if (isIntersecting) this.preview("draw", /** @type {HTMLElement} */ (target));
+    }, { rootMargin: "50%" });
     this.wide = new ResizeObserver((all) => all.forEach(({ target }) => this.measure(/** @type {HTMLElement} */ (target))));
   }
 
@@ -135,19 +157,34 @@ export class Frames {
 
   /** @param {HTMLPreElement} pre @param {boolean} isStep */
   code(pre, isStep) {
-    const code = pre.querySelector("code"), language = /^language-(.+)$/.exec(code?.className ?? "")?.[1] ?? "";
+    const code = pre.querySelector("code"), language = languageOf(pre);
     const own = pre.getAttribute("aria-label"), label = this.labels.save.replace("{name}", () => own ?? fileName(language));
     this.watch(code ?? pre, pre);
+    const isShown = !isStep && SHOWN.includes(language) && (language !== "mermaid" || this.diagrams), first = firstBlock(pre);
+    if (isShown && language === "mermaid") this.watchNear(first);
     if (pre.classList.contains("more")) return;
     pre.dataset.language = own ?? language;
     if (!pre.querySelector(":scope > .tools")) {
-      pre.prepend(make("div", { className: "tools", "data-own": "1" }, ...(code && !isStep ? [button("save", "")] : []), button("code", this.labels.code)));
+      pre.prepend(make("div", { className: "tools", "data-own": "1" },
+        ...(isShown ? [button("preview", this.labels.preview, { "aria-pressed": "false" })] : []), ...(code && !isStep ? [button("save", "")] : []), button("code", this.labels.code)));
     }
     /** @type {HTMLButtonElement | null} */
     const saves = pre.querySelector(":scope > .tools > [data-action=save]");
     if (!saves || saves.title === label) return;
     [saves.title, saves.value] = [label, own ?? fileName(language)];
     saves.setAttribute("aria-label", label);
+  }
+
+  /** Draw a diagram when it comes near the reader. @param {Element} pre */
+  watchNear(pre) {
+    this.near.unobserve(pre);
+    this.near.observe(pre);
+  }
+
+  /** Show what code makes. @param {"draw" | "toggle"} what @param {HTMLElement} pre */
+  async preview(what, pre) {
+    const module = await import("./preview.js");
+    module[what](pre, { language: languageOf(pre), text: () => codeOf(pre), parts: () => wholeBlock(pre), diagrams: this.diagrams, labels: this.labels });
   }
 
   /** @param {HTMLTableElement} table */

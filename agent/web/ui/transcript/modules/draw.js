@@ -92,12 +92,13 @@ export class Drawing {
   /**
    * @param {HTMLElement} root where the turns are drawn
    * @param {Record<string, string>} labels
-   * @param {{language?: string, actions?: string[], hasTexts?: boolean}} options `hasTexts`: a text can be asked for
+   * @param {{language?: string, actions?: string[], hasTexts?: boolean, diagrams?: string}} options `hasTexts`: a text can
+   *   be asked for; `diagrams` is the address of Mermaid's module
    */
-  constructor(root, labels, { language, actions = [], hasTexts = false } = {}) {
+  constructor(root, labels, { language, actions = [], hasTexts = false, diagrams } = {}) {
     this.root = root;
     this.labels = labels;
-    this.frames = new Frames(labels);
+    this.frames = new Frames(labels, diagrams);
     this.actions = actions;
     this.hasTexts = hasTexts;
     this.number = new Intl.NumberFormat(language || undefined, { minimumFractionDigits: 1, maximumFractionDigits: 1 });

@@ -11,11 +11,12 @@ import { showSources } from "./sources.js";
  * Draw a transcript in this element. Its events are called `transcript:copy`, `transcript:choose`, `transcript:retry` and
  * so on, and their details have the turn's id.
  * @param {HTMLElement} element
- * @param {{labels: Record<string, string>, language?: string, actions?: string[], height?: string,
+ * @param {{labels: Record<string, string>, language?: string, actions?: string[], height?: string, diagrams?: string,
  *   textOf?: (turn: string, part: string) => Promise<string>}} options `textOf` gives the text of an "answer" or of a
  *   "message" as it was written. With it, a message is edited in its place: `transcript:edit` has the new text.
+ *   `diagrams` is the address of Mermaid's module, which a frame without an origin must be able to load.
  */
-export function mount(element, { labels, language, actions, height, textOf }) {
+export function mount(element, { labels, language, actions, height, diagrams, textOf }) {
   const turns = make("div", { className: "turns" });
   const earlier = make("button", { type: "button", className: "earlier", hidden: true, "data-print": labels.notPrinted }, labels.earlier);
   const scroller = make("div", { className: "transcript", role: "log", "aria-live": "off", "aria-label": labels.chat, tabIndex: 0 }, earlier, turns);
@@ -24,7 +25,7 @@ export function mount(element, { labels, language, actions, height, textOf }) {
   if (height) scroller.style.maxHeight = height;
   const frame = make("div", { className: "transcript-frame" }, scroller, toEnd, said);
   element.append(frame);
-  const drawing = new Drawing(turns, labels, { language, actions, hasTexts: Boolean(textOf) });
+  const drawing = new Drawing(turns, labels, { language, actions, diagrams, hasTexts: Boolean(textOf) });
   const speech = new Speech(drawing, said);
   /** @param {string} name @param {object} detail */
   const fire = (name, detail) => element.dispatchEvent(new CustomEvent(`transcript:${name}`, { detail, bubbles: true }));
