@@ -38,6 +38,7 @@ from agent.transfer.export import to_markdown
 from agent.web.chat.attachments import message_parts, plan_attachments
 from agent.web.ui.components import TOOL_SUPPORT, render_attachments
 from agent.web.ui.examples import TITLES
+from agent.web.ui.composer.component import Composer
 from agent.web.ui.layout import i18n
 from agent.web.ui.page_text import LABELS, SCRIPTS, WIDGETS
 from tests.conftest import ROOT, App, Visitor
@@ -393,7 +394,7 @@ def test_page_speaks_visitor_language(visit: Visit, app: App, language: str) -> 
     expect(page.locator("#new")).to_have_text(words.template(WIDGETS["new_chat"]))
     expect(page.locator("#about")).to_have_text(f"Qwen3-8B · {words(_('a vLLM server'))}")
     expect(visitor.box).to_have_attribute("placeholder", words.template(WIDGETS["message"]))
-    expect(visitor.submit).to_have_attribute("aria-label", words.template(LABELS["Submit"]))
+    expect(visitor.submit).to_have_attribute("aria-label", words.template(Composer.LABELS["send"]))
     expect(visitor.log).to_have_attribute("aria-label", words.template(SCRIPTS["chat"]))
     visitor.shot(f"words-empty-{language}")
     page.get_by_role("button", name=words.template(LABELS["Toggle Sidebar"])).click()

@@ -21,23 +21,6 @@ from agent.web.ui.page_sessions import PageSession, PageSessions
 log = logging.getLogger(__name__)
 
 
-class JsonValue(gr.HTML):
-    """A value of `/chat`. `gr.JSON` would load its viewer with each visit of the page, which shows no such value."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(html_template="", js_on_load=None, **options)
-
-    def postprocess(  # pyright: ignore[reportIncompatibleMethodOverride] - of `gr.HTML` it is a text
-        self, value: Any
-    ) -> Any:
-        """Return the value as it is sent."""
-        return value
-
-    def api_info(self) -> dict[str, Any]:
-        """Return the type of the value for programs: that of `gr.JSON`."""
-        return {"type": {}, "description": "any valid json"}
-
-
 class ChatApi:
     """The endpoint. It uses the same conversations as the page."""
 

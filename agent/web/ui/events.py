@@ -5,8 +5,8 @@ from typing import Any
 import gradio as gr
 
 from agent.web.gradio_compat.login import take_load_event
-from agent.web.ui.api import ChatApi, JsonValue
-from agent.web.ui.composer.component import Composer
+from agent.web.ui.api import ChatApi
+from agent.web.ui.composer.component import Composer, JsonValue
 from agent.web.ui.handlers import Handlers
 from agent.web.ui.layout import Widgets
 

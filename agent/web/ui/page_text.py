@@ -229,7 +229,6 @@ SCRIPTS = {
 """The texts of the scripts, by the name that they use."""
 LABELS = {
     "Toggle Sidebar": N_("Open or close the settings"),
-    "Submit": N_("Submit"),
     "Reset to default value": N_("Reset to default value"),
 }
 """Gradio's own labels that exist only in English, by that English."""

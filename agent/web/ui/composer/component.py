@@ -1,4 +1,4 @@
-"""A Gradio component for a message: a text that grows, and attached files."""
+"""Gradio components for the messages of the page and of `/chat`, which load nothing of Gradio's but `gr.HTML`."""
 
 from typing import Any, ClassVar
 
@@ -11,7 +11,7 @@ from agent.i18n import N_
 class Composer(gr.HTML):
     """Gives handlers a message as `{"text": ..., "files": [paths]}`. The modules of the page draw the box.
 
-    Unlike `gr.MultimodalTextbox`, it brings no players, recorders and thumbnails of Gradio's onto the page.
+    `gr.MultimodalTextbox` would load players, a recorder and viewers with each visit.
     """
 
     data_model = MultimodalData
@@ -58,3 +58,20 @@ class Composer(gr.HTML):
     def api_info(self) -> dict[str, Any]:
         """Return the type of the value for programs."""
         return MultimodalData.model_json_schema()
+
+
+class JsonValue(gr.HTML):
+    """A value of `/chat`. `gr.JSON` would load its viewer with each visit of the page, which shows no such value."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(html_template="", js_on_load=None, **options)
+
+    def postprocess(  # pyright: ignore[reportIncompatibleMethodOverride] - of `gr.HTML` it is a text
+        self, value: Any
+    ) -> Any:
+        """Return the value as it is sent."""
+        return value
+
+    def api_info(self) -> dict[str, Any]:
+        """Return the type of the value for programs: that of `gr.JSON`."""
+        return {"type": {}, "description": "any valid json"}
