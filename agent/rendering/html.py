@@ -1,14 +1,22 @@
 """The HTML that is no Markdown: texts as they are, files, and the sources of an answer. Everything in it is escaped."""
 
+import json
 from collections.abc import Iterator
 from html import escape
+from typing import Any
 
-from agent.i18n import ngettext
+from agent.i18n import LocalizedText, _, ngettext
 from agent.i18n.translator import Translator
 from agent.rendering.code_colors import colored
 from agent.rendering.markdown import BEGIN, END, MOST, PICTURES, link
 from agent.rendering.sources import DOCUMENT, Mark, Source, Sources
 
+LONGEST_WRITTEN = 500_000
+"""Characters of the texts of a turn that are shown as they are: arguments and results of tools, and text files."""
+LEAST_WRITTEN = 1_000
+"""Characters of such a text that are always shown."""
+REST = _("The rest is not shown here. Export the chat as JSON to get all of it.")
+REST_OF_LINK = _("The rest is not shown here. Continue this chat and export the copy as JSON to get all of it.")
 MOST_OPEN = 6
 """The most sources of a list that is unfolded."""
 
@@ -28,17 +36,43 @@ def without_mark_signs(text: str) -> str:
     return text.replace(BEGIN, "\ufffd").replace(END, "\ufffd")
 
 
-def as_written(text: str) -> Iterator[str]:
+class Room:
+    """The room of a turn for texts that are shown as they are. `rest` says how a reader gets what is not shown."""
+
+    def __init__(self, translator: Translator, rest: LocalizedText = REST, left: int = LONGEST_WRITTEN) -> None:
+        self._rest, self.left = f'<p class="caption">{escape(translator(rest))}</p>\n', left
+
+    def take(self, text: str) -> tuple[str, str]:
+        """Return the beginning of a text that is shown, and the HTML after it, which says if that is not all."""
+        shown = text[: max(self.left, LEAST_WRITTEN)]
+        self.left -= len(shown)
+        return (shown, "") if len(shown) == len(text) else (f"{shown} …", self._rest)
+
+
+def as_written(text: str, room: Room) -> Iterator[str]:
     """Yield a text as it is, piece by piece."""
-    text = text.strip("\n")
+    shown, after = room.take(text.strip("\n"))
     yield "<pre>"
-    yield from (escape(text[at : at + MOST]) for at in range(0, len(text), MOST))
-    yield "</pre>"
+    yield from (escape(shown[at : at + MOST]) for at in range(0, len(shown), MOST))
+    yield f"</pre>{after}"
 
 
-def json_code(code: str) -> str:
-    """Return JSON with its colours."""
-    return f'<pre><code class="language-json">{colored(code, "json") or escape(code)}</code></pre>'
+def pretty_json(value: Any) -> str:
+    """Return JSON in lines, or a beginning of it that is longer than a turn shows."""
+    pieces, size = list[str](), 0
+    for piece in json.JSONEncoder(ensure_ascii=False, indent=2, default=str).iterencode(value):
+        pieces.append(piece)
+        size += len(piece)
+        if size > LONGEST_WRITTEN:
+            break
+    return "".join(pieces)
+
+
+def json_code(value: Any, room: Room) -> str:
+    """Return a value as JSON with its colours."""
+    code, after = room.take(pretty_json(value))
+    html = ("" if after else colored(code, "json")) or escape(code)
+    return f'<pre><code class="language-json">{html}</code></pre>{after}'
 
 
 def fold(title: str, inside: Iterator[str], tag: str = "details") -> Iterator[str]:

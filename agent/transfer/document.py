@@ -28,7 +28,7 @@ from agent.history import Entry, HistoryStore, Note, Record
 from agent.i18n import N_, LocalizedText, _
 from agent.i18n.translator import Translator
 from agent.messages.repair import count_bytes
-from agent.rendering.html import without_mark_signs
+from agent.rendering.html import LONGEST_WRITTEN, pretty_json, without_mark_signs
 from agent.rendering.sources import Mark, Source, Sources
 from agent.rendering.steps import ASK_USER, has_failed, tool_title
 from agent.responses import BubbleMarker, Response, pieces_with_texts
@@ -280,7 +280,9 @@ def _response_blocks(response: Response, translator: Translator) -> Iterator[Blo
         case "reasoning":
             yield Block(type="reasoning", text=content, joins=not response.is_type_switched)
         case "tool_call":
-            arguments = json.dumps(content["arguments"], ensure_ascii=False, indent=2, default=str)
+            arguments = pretty_json(content["arguments"])
+            if len(arguments) > LONGEST_WRITTEN:  # in lines, it would take many times its memory
+                arguments = json.dumps(content["arguments"], ensure_ascii=False, default=str)
             yield Block(type="call", text=arguments, title=translator(tool_title(str(content["name"]))))
         case "tool_call_result":
             title = translator(tool_title(str(content["name"])))

@@ -15,9 +15,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from agent.files.store import type_of_id
-from agent.i18n import _
+from agent.i18n import LocalizedText, _
 from agent.i18n.translator import Translator
-from agent.rendering.html import around_file, as_written, fold, source_item
+from agent.rendering.html import LEAST_WRITTEN, REST, Room, around_file, as_written, fold, source_item
 from agent.rendering.markdown import to_blocks
 from agent.rendering.sources import SOURCES
 from agent.rendering.steps import LEAST_STEPS, failure_reason, short_reason, steps_name, thought_name, total_seconds
@@ -52,11 +52,15 @@ FileUrl = Callable[[str], AsyncIterator[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """The HTML around a conversation: of the head, before the title, and after it."""
+    """The HTML around a conversation: of the head, before the title, and after it.
+
+    `rest` says how a reader gets the rest of a text of which only the beginning is shown.
+    """
 
     head: str
     before: str = ""
     after: str = ""
+    rest: LocalizedText = REST
 
 
 EXPORTED = Frame(
@@ -92,7 +96,7 @@ async def to_html(
 ) -> AsyncGenerator[str]:
     """Yield the page, piece by piece. The blocks are made and written in threads, a few at a time."""
     yield page_head(title, subtitle, translator, frame)
-    async with aclosing(DOCUMENT_THREADS.steps(_written(blocks, translator))) as steps:
+    async with aclosing(DOCUMENT_THREADS.steps(_written(blocks, translator, frame.rest))) as steps:
         async for pieces in steps:
             texts = list[str]()
             for piece in pieces:
@@ -108,22 +112,22 @@ async def to_html(
     yield PAGE_END
 
 
-def _written(blocks: Iterable[Block], translator: Translator) -> Iterator[str | Block]:
+def _written(blocks: Iterable[Block], translator: Translator, rest: LocalizedText) -> Iterator[str | Block]:
     """Yield the blocks as HTML, in pieces whose work is bounded, except for those of files."""
-    author = ""
+    author, room = "", Room(translator, rest)
     for is_steps, group in groupby(blocks, key=lambda block: block.type in STEPS):
         if is_steps:
-            yield from _steps([*group], translator)
+            yield from _steps([*group], translator, room)
             continue
         for block in group:
             if block.type in ("user", "model"):
                 yield "</section>\n" if author else ""
                 yield f'<section class="{block.type}">\n<h2>{escape(block.title)}</h2>\n'
-                author = block.type
+                author, room = block.type, Room(translator, rest)
             elif block.type == "file":
                 yield block
             else:
-                yield from _block(block, translator, is_asked=author == "user")
+                yield from _block(block, translator, room, is_asked=author == "user")
     yield "</section>\n" if author else ""
 
 
@@ -147,7 +151,7 @@ def page_head(title: str, subtitle: str, translator: Translator, frame: Frame = 
     )
 
 
-def _steps(blocks: Sequence[Block], translator: Translator) -> Iterator[str]:
+def _steps(blocks: Sequence[Block], translator: Translator, room: Room) -> Iterator[str]:
     """Yield steps that follow one another, folded into one. Failures stay visible, with their reason."""
     results = [block for block in blocks if block.type == "result"]
     thoughts = [block.seconds for block in blocks if block.type == "reasoning"]
@@ -156,34 +160,34 @@ def _steps(blocks: Sequence[Block], translator: Translator) -> Iterator[str]:
         [block for block in blocks if not block.is_failed],
         [block for block in results if block.is_failed],
     )
-    inside = (piece for block in shown for piece in _block(block, translator))
+    inside = (piece for block in shown for piece in _block(block, translator, room))
     if len(thoughts) + tools < LEAST_STEPS:
         yield from inside
     else:
         parts = steps_name(len(thoughts), tools, len(failed), translator, seconds=total_seconds(thoughts))
         yield from fold(" · ".join(parts), inside)
     for block in failed:
-        yield from _block(block, translator)
+        yield from _block(block, translator, room)
 
 
-def _block(block: Block, translator: Translator, *, is_asked: bool = False) -> Iterator[str]:
+def _block(block: Block, translator: Translator, room: Room, *, is_asked: bool = False) -> Iterator[str]:
     match block.type:
         case "text":
             shown = replace(block, text=shown_text(block.text, translator)) if is_asked else block
-            yield from _text(shown, is_asked=is_asked) if block.text.strip() else ()
+            yield from _text(shown, room, is_asked=is_asked) if block.text.strip() else ()
         case "reasoning":
-            yield from fold(thought_name(block.seconds, translator), _text(block))
+            yield from fold(thought_name(block.seconds, translator), _text(block, room))
         case "call":
-            yield from fold(block.title, as_written(block.text))
+            yield from fold(block.title, as_written(block.text, room))
         case "result" if block.is_failed:
             why = _(
                 "{name} · failed: {why}", name=block.title, why=short_reason(failure_reason(block.text), translator)
             )
-            yield from fold(translator(why), as_written(block.text), 'details class="problem"')
+            yield from fold(translator(why), as_written(block.text, room), 'details class="problem"')
         case "result":
-            yield from fold(translator(_("Result: {name}", name=block.title)), as_written(block.text))
+            yield from fold(translator(_("Result: {name}", name=block.title)), as_written(block.text, room))
         case "extracted":
-            yield from fold(block.title, as_written(block.text))
+            yield from fold(block.title, as_written(block.text, room))
         case "problem" | "question":
             yield _paragraph(block.type, block.text)
         case "sources":
@@ -195,10 +199,17 @@ def _block(block: Block, translator: Translator, *, is_asked: bool = False) -> I
             yield _paragraph("caption", block.text)
 
 
-def _text(block: Block, *, is_asked: bool = False) -> Iterator[str]:
-    """Yield a text. If a visitor wrote it, its Markdown is shown as typed, as on the page."""
+def _text(block: Block, room: Room, *, is_asked: bool = False) -> Iterator[str]:
+    """Yield a text. If a visitor wrote it, its Markdown is shown as typed, as on the page.
+
+    Of a text that is too long for its turn, the beginning is shown as written.
+    """
     yield '<div class="text" dir="auto">'
-    yield from to_blocks(block.text, is_typed=is_asked)
+    if len(block.text) <= max(room.left, LEAST_WRITTEN):
+        room.left -= len(block.text)
+        yield from to_blocks(block.text, is_typed=is_asked)
+    else:
+        yield from as_written(block.text, room)
     yield "</div>\n"
 
 

@@ -23,7 +23,7 @@ from agent.history import Link
 from agent.i18n import LocalizedText, _
 from agent.i18n.translator import Translator, negotiate
 from agent.providers import RequestQueue, acting_for
-from agent.rendering.html import html_mark
+from agent.rendering.html import REST_OF_LINK, html_mark
 from agent.settings import Settings
 from agent.transfer.document import DOCUMENT_THREADS, beginning, blocks_of, named_as_stored, title_of
 from agent.transfer.html import (
@@ -196,6 +196,7 @@ async def to_link_page(
         head=_head(site, translator, {"title": title, "description": description, "url": address}),
         before=_bar(site, translator, f"{address}/continue"),
         after=_system_prompt(chat.link.system_prompt, translator),
+        rest=REST_OF_LINK,
     )
     asked = translator(_("Author of this chat"))  # who is not its reader
     blocks = (

@@ -5,12 +5,24 @@ import sys
 import threading
 import tracemalloc
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from html import unescape
 from pathlib import Path
 from time import monotonic
 from typing import Any, cast
 
 import pytest
-from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ThinkingPart, UserPromptPart
+from agent.messages.parts import quoted_file
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextContent,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
 from starlette.requests import Request
 
 from agent.files.store import MediaStore
@@ -18,10 +30,11 @@ from agent.history import Entry, now
 from agent.history.codec import dumped
 from agent.history.memory import MemoryStore
 from agent.i18n.translator import Translator
+from agent.rendering.html import LONGEST_WRITTEN, REST, REST_OF_LINK, pretty_json
 from agent.settings import LocalSettings, Settings
 from agent.system.threads import Threads
-from agent.transfer.document import Block
-from agent.transfer.html import to_html
+from agent.transfer.document import Block, blocks_of
+from agent.transfer.html import EXPORTED, Frame, to_html
 from agent.web import server as web_server
 from agent.web.app import create_app
 from agent.web.chat.conversation_list import Row
@@ -400,6 +413,44 @@ def test_parts_of_a_message_share_the_room_for_markdown() -> None:
     assert blocks[0].startswith(first)
     assert [block[: len(second)] for block in blocks if block.endswith(" …</pre>")] == [second]
     assert [block for block in blocks if block.startswith(third)]
+
+
+LONG = "a < b\n" * 200_000
+WRITTEN: dict[str, list[ModelMessage]] = {
+    "arguments": [prompt("Hi"), ModelResponse([ToolCallPart("look", {"at": LONG}, "1")])],
+    "many arguments": [prompt("Hi"), ModelResponse([ToolCallPart("look", {"at": [1] * 400_000}, "1")])],
+    "a result": [prompt("Hi"), ModelRequest([ToolReturnPart("look", LONG, "1")])],
+    "many results": [prompt("Hi"), *[ModelRequest([ToolReturnPart("look", LONG, f"{n}")]) for n in range(20)]],
+    "a text file": [ModelRequest([UserPromptPart([quoted_file("a.txt", LONG)])])],
+    "text of a picture": [
+        ModelRequest([UserPromptPart([TextContent(LONG, metadata={"kind": "image", "name": "a.png", "read": LONG})])])
+    ],
+}
+"""What an import or a tool can make long that is shown as it is."""
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+async def test_long_result_or_file_is_cut_and_says_where_the_rest_is(name: str) -> None:
+    entries = chain(*WRITTEN[name])
+    shown = render_turn(to_turns(entries)[0])["bubbles"]
+    page = "".join(block for bubble in shown for block in bubble["blocks"])
+    frame = Frame(head="", rest=REST_OF_LINK)
+    blocks = [*blocks_of(entries, ENGLISH)]
+    exported, linked = [
+        "".join([piece async for piece in to_html("T", "", blocks, none(), ENGLISH, one)]) for one in (EXPORTED, frame)
+    ]
+    for html, sentence in ((page, REST), (exported, REST), (linked, REST_OF_LINK)):
+        assert f'<p class="caption">{ENGLISH(sentence)}</p>' in html
+        assert len(unescape(html)) < 1.2 * LONGEST_WRITTEN
+
+
+def test_arguments_of_many_values_take_little_memory() -> None:
+    tracemalloc.start()
+    try:
+        pretty_json([1] * 4_000_000)
+        assert tracemalloc.get_traced_memory()[1] < 60_000_000
+    finally:
+        tracemalloc.stop()
 
 
 async def test_turns_that_are_shown_at_once_are_bounded_in_bytes() -> None:

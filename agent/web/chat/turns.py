@@ -1,7 +1,6 @@
 """Renders turns as bubbles of blocks: the same while an answer is written as after a reload."""
 
 import html
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
@@ -19,7 +18,16 @@ from agent.i18n import LocalizedText, _, decimal, ngettext
 from agent.i18n.translator import ENGLISH, Translator
 from agent.rendering.bubbles import Bubble, BubbleKind, BubbleState, Turn
 from agent.rendering.bubbles import Versions as ShownVersions
-from agent.rendering.html import around_file, as_written, fold, json_code, page_mark, source_list, without_mark_signs
+from agent.rendering.html import (
+    Room,
+    around_file,
+    as_written,
+    fold,
+    json_code,
+    page_mark,
+    source_list,
+    without_mark_signs,
+)
 from agent.rendering.markdown import Blocks, to_blocks
 from agent.rendering.sources import Sources
 from agent.rendering.steps import (
@@ -94,7 +102,7 @@ class TurnRenderer:
     def __init__(self, translator: Translator = ENGLISH) -> None:
         self._translator = translator
         self._asked: list[str] | None = None
-        self._room = LONGEST_MARKDOWN
+        self._room, self._written = LONGEST_MARKDOWN, Room(translator)
         self._texts = dict[int, _GrowingText]()
         self._values = dict[int, tuple[object, list[str]]]()
         """The blocks of calls and results, and of what they were made, by the numbers of their bubbles."""
@@ -141,7 +149,7 @@ class TurnRenderer:
             known = self._texts[number] = _GrowingText()
             known.take(bubble.texts)
             if is_whole:
-                self._room -= known.show_within(self._room)
+                self._room -= known.show_within(self._room, self._translator)
         return known.blocks(sources, bubble, is_whole=is_whole)
 
     def value(self, bubble: transcript.Bubble, number: int) -> list[str]:
@@ -149,11 +157,10 @@ class TurnRenderer:
         known = self._values.get(number)
         if known is None or known[0] is not bubble.first:
             if bubble.first.type == "tool_call":
-                code = json.dumps(bubble.content["arguments"], ensure_ascii=False, indent=2, default=str)
-                blocks = [json_code(code)]
+                blocks = [json_code(bubble.content["arguments"], self._written)]
             else:
                 text = str(bubble.content["content"])
-                blocks = ["".join(as_written(text))] if text else []
+                blocks = ["".join(as_written(text, self._written))] if text else []
             known = self._values[number] = (bubble.first, blocks)
         return known[1]
 
@@ -178,7 +185,7 @@ class TurnRenderer:
 
     def _message(self, entry: Entry) -> list[Bubble]:
         if self._asked is None:
-            self._asked = [*_asked_blocks(entry, self._translator)]
+            self._asked = [*_asked_blocks(entry, self._translator, self._written)]
         return [_bubble("user", self._asked)]
 
     def _question(self, call: Call) -> Bubble:
@@ -189,9 +196,8 @@ class TurnRenderer:
             blocks = [paragraph(question(call))]
         else:
             hint = _("Or write below: other values as JSON, or your reason to refuse.")
-            arguments = json.dumps(call["arguments"], ensure_ascii=False, indent=2, default=str)
             may_run = translator(_("Allow {name} to run with these values?", name=str(call["name"])))
-            blocks = [paragraph(may_run), json_code(arguments)]
+            blocks = [paragraph(may_run), json_code(call["arguments"], Room(translator))]
         hinted = f'<p class="caption">{escape(translator(hint))}</p>'
         return _bubble("question", [*blocks, hinted], state="waiting")
 
@@ -249,11 +255,11 @@ class _GrowingText:
             self._count = count
         return True
 
-    def show_within(self, room: int) -> int:
+    def show_within(self, room: int, translator: Translator) -> int:
         """Return the characters of a whole text that will be shown: all as Markdown, or the first ones as written."""
         if len(self._text) <= room:
             return len(self._text)
-        self._as_written = _beginning(self._text, room)
+        self._as_written = _beginning(self._text, room, translator)
         return min(room, len(self._text))
 
     def blocks(self, sources: Sources, bubble: transcript.Bubble, *, is_whole: bool) -> list[str]:
@@ -363,11 +369,11 @@ class _Answer:
                 if bubble.content != turn.question:  # which is shown at the end of the turn
                     yield _bubble("question", [paragraph(question(bubble.content))])
                 if (reply := (turn.replies or {}).get(call_id(bubble) or "")) is not None:
-                    yield _bubble("user", _typed_blocks(reply))
+                    yield _bubble("user", _typed_blocks(reply, self._translator))
             case "tool_call":
                 yield self._call(number, bubble)
             case "tool_call_result" if _is_reply(bubble):
-                yield _bubble("user", _typed_blocks(str(bubble.content["content"])))
+                yield _bubble("user", _typed_blocks(str(bubble.content["content"]), self._translator))
             case "tool_call_result":
                 yield from self._result(number, bubble, is_inside=is_inside)
             case "error":
@@ -483,8 +489,9 @@ def problem(text: str) -> Bubble:
 
 
 def paragraph(text: str) -> str:
-    """Return a text as it is, with its lines."""
-    lines = escape(text.strip()).replace("\n", "<br>")
+    """Return a text as it is, with its lines. An import can have made it long: then only its beginning is shown."""
+    text = text.strip()
+    lines = escape(text if len(text) <= LEAST_SHOWN else f"{text[:LEAST_SHOWN]} …").replace("\n", "<br>")
     return f"<p>{lines}</p>"
 
 
@@ -506,40 +513,42 @@ def file_block(url: str, translator: Translator, name: str = "") -> str:
     return f"{before}{escape(url.removeprefix('/') + query)}{after}"
 
 
-def _typed_blocks(text: str, room: int = LONGEST_MARKDOWN) -> list[str]:
+def _typed_blocks(text: str, translator: Translator, room: int = LONGEST_MARKDOWN) -> list[str]:
     """Return the blocks of a text that a person typed, which an import can have made long.
 
     `room` is how many characters of Markdown are read at most; a short text is always read.
     """
-    return to_blocks(text, is_typed=True) if len(text) <= max(room, LEAST_SHOWN) else _beginning(text, room)
+    is_short = len(text) <= max(room, LEAST_SHOWN)
+    return to_blocks(text, is_typed=True) if is_short else _beginning(text, room, translator)
 
 
-def _beginning(text: str, room: int) -> list[str]:
-    """Return the beginning of a long text as it is written, as a block. A short text is there as a whole."""
-    shown = text[: max(room, LEAST_SHOWN)]
-    return ["".join(as_written(shown if len(shown) == len(text) else f"{shown} …"))]
+def _beginning(text: str, room: int, translator: Translator) -> list[str]:
+    """Return the beginning of a long text as it is written, as blocks. A short text is there as a whole."""
+    shown, rest = Room(translator, left=max(room, LEAST_SHOWN)).take(text)
+    return [f"<pre>{escape(shown)}</pre>", *([rest] if rest else [])]
 
 
-def _asked_blocks(entry: Entry, translator: Translator) -> Iterator[str]:
+def _asked_blocks(entry: Entry, translator: Translator, written: Room) -> Iterator[str]:
     """Yield the text of a message as it was typed, and its files."""
     items, room = content_parts(entry), LONGEST_MARKDOWN
     for part, after in zip(items, [*items[1:], None], strict=True):
         if isinstance(part, str):
             file = text_file_of(part)
             if file is not None and file[1].strip():
-                name, text = map(escape, file)
-                yield f'<pre class="file" role="group" aria-label="{name}"><code>{text}</code></pre>'
+                shown, rest = written.take(file[1])
+                label = escape(file[0])
+                yield f'<pre class="file" role="group" aria-label="{label}"><code>{escape(shown)}</code></pre>{rest}'
             else:
                 text = shown_text(part, translator)
-                yield from _typed_blocks(text, room)
+                yield from _typed_blocks(text, translator, room)
                 room = max(0, room - len(text))
         elif isinstance(part, ImageUrl | AudioUrl | DocumentUrl):
             yield file_block(part.url, translator, attached_name(part, after))
         elif read := extracted_text_of(part):
-            yield _extracted(read, translator)
+            yield _extracted(read, translator, written)
 
 
-def _extracted(read: Mapping[str, str], translator: Translator) -> str:
+def _extracted(read: Mapping[str, str], translator: Translator, room: Room) -> str:
     """Return the text that was extracted from a file, marked as such. Only the beginning of a document is shown."""
     text, is_document = read["read"], read["kind"] == "document"
     if is_document:
@@ -547,7 +556,7 @@ def _extracted(read: Mapping[str, str], translator: Translator) -> str:
         title = translator(_("Text read from {name}: {pages}", name=read["name"], pages=pages_read(read)))
     else:
         title = translator(LocalizedText(EXTRACTED[read["kind"]], {"name": read["name"]}))
-    return "".join(fold(title, as_written(text), "details" if is_document else "details open"))
+    return "".join(fold(title, as_written(text, room), "details" if is_document else "details open"))
 
 
 def failures(turn: transcript.Turn) -> dict[str, str]:
