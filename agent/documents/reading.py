@@ -1,7 +1,6 @@
 """Reads documents in the sandbox, a few at a time, and keeps the texts of the last ones. No library is loaded here."""
 
 import json
-import signal
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +14,7 @@ from agent.documents.passages import sections_of_text
 from agent.documents.refusals import MAX_CHARACTERS, MAX_PAGES
 from agent.errors import InputError
 from agent.media.mime import detect_mime
-from agent.media.sandbox import SandboxJob, SandboxProgram, parse_sentence, run_in_thread
+from agent.media.sandbox import OUT_OF_LIMITS, SandboxJob, SandboxProgram, parse_sentence, run_in_thread
 from agent.media.sentences import refused
 from agent.providers import RequestQueue
 from agent.system.threads import TEXTS, Threads
@@ -137,7 +136,7 @@ def _run(
         _remember(key, monotonic() - began)
     if status == worker.REFUSED:
         raise InputError(_sentence(out, kind))
-    if status in (-getattr(signal, "SIGXCPU", 24), -signal.SIGABRT, -getattr(signal, "SIGKILL", 9)):
+    if status in OUT_OF_LIMITS:
         raise refused("slow_document")
     if status:
         raise refused("unread_by_us", kind=kind)
