@@ -69,9 +69,10 @@ class Package:
         if not data:
             return etree.Element("missing")
         try:
-            return etree.fromstring(data, etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=True))
+            root = etree.fromstring(data, etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=True))
         except etree.XMLSyntaxError as error:
             raise xml_refusal(error, self._kind) from error
+        return without_definitions(root)
 
     def main(self, root: str) -> str:
         """Return the name of the main part. Raises `InputError` if its root element is another: a wrong suffix."""
@@ -123,6 +124,13 @@ def xml_refusal(error: Any, kind: str) -> InputError:
     return refused("slow_document") if error.code in _TOO_MUCH else refused("broken_document", kind=kind)
 
 
+def without_definitions(element: Any) -> Any:
+    """Return the element. Raises `InputError` if its document defines entities in an encoding not in `_DEFINITIONS`."""
+    if element.getroottree().docinfo.internalDTD is not None:
+        raise refused("entities")
+    return element
+
+
 def local(element: Any) -> str:
     """Return the tag of an element without its namespace, "" for a comment."""
     return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
@@ -152,7 +160,10 @@ def all_of(element: Any, *tags: str) -> Iterator[Any]:
 
 
 def outermost(element: Any, *tags: str) -> Iterator[Any]:
-    """Yield the elements that `all_of` does, except for those within another one of them."""
+    """Yield the elements that `all_of` does, except for those within another one of them.
+
+    Prefer it where each element found is walked through: a chain of them would be walked as often as it is long.
+    """
     waiting = [element]
     while waiting:
         one = waiting.pop()

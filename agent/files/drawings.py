@@ -30,6 +30,8 @@ _FORMS = {"arabic": "decimal", "alphaLc": "lowerLetter", "alphaUc": "upperLetter
     "romanUc": "upperRoman",
 }
 """Word's names of the forms of numbers in DrawingML."""
+_LEVELS = (*"012345678",)
+"""The levels of a list in PowerPoint."""
 _FILE = re.compile(r"\S+\.\w{3,4}")
 
 
@@ -49,7 +51,8 @@ def paragraphs(body: Any, package: Package | None = None, part: str = "") -> str
 def _list_number(paragraph: Any, counts: Counter[str]) -> str:
     """Return the number of a paragraph: "2. " or "b) ". Lists below it begin again."""
     properties, form = child(paragraph, "pPr"), child(paragraph, "pPr", "buAutoNum")
-    level = attribute(properties, "lvl")[:1] or "0" if properties is not None else "0"  # PowerPoint has nine levels
+    level = attribute(properties, "lvl")[:1] if properties is not None else ""
+    level = level if level in _LEVELS else "0"
     for deeper in [one for one in counts if one > level or (one == level and form is None)]:
         del counts[deeper]
     found = re.fullmatch(
@@ -126,7 +129,7 @@ def _chart_text(package: Package, part: str) -> str:
     """Return a chart as its title and a table: a row for each category, and a column for each series."""
     root = package.xml(part)
     chart = next(all_of(root, "chart"), root)
-    head = [" ".join(paragraphs(title).split()) for title in all_of(chart, "title")]
+    head = [" ".join(paragraphs(title).split()) for title in outermost(chart, "title")]
     tables: list[_Table] = []
     for series in outermost(chart, "ser"):
         found = {tag: _points(one) for tag in _AXES if (one := child(series, tag)) is not None}
@@ -173,7 +176,7 @@ class _Table:
 
 def _diagram_text(package: Package, part: str) -> str:
     """Return the texts of a diagram (SmartArt), one on each line."""
-    texts = [paragraphs(point) for point in all_of(package.xml(part), "pt")]
+    texts = [paragraphs(point) for point in outermost(package.xml(part), "pt")]
     if not any(texts):
         package.left_out.add("drawings")
     return "\n".join(text for text in texts if text.strip())
@@ -184,7 +187,7 @@ def _points(values: Any) -> dict[int, str]:
     out: dict[int, list[str]] = {}
     code = text_of(values, "formatCode")
     for level in reversed(list(outermost(values, "lvl")) or [values]):
-        for point in all_of(level, "pt"):
+        for point in outermost(level, "pt"):
             if (at := attribute(point, "idx")).isdecimal() and len(at) < 10:
                 text = text_of(point, "v")
                 text = number_text(text, attribute(point, "formatCode") or code) if code else text

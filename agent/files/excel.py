@@ -13,7 +13,17 @@ from io import BytesIO
 from itertools import islice
 from typing import Any
 
-from agent.files.archive import Package, all_of, child, local, outermost, text_of, value_at, xml_refusal
+from agent.files.archive import (
+    Package,
+    all_of,
+    child,
+    local,
+    outermost,
+    text_of,
+    value_at,
+    without_definitions,
+    xml_refusal,
+)
 from agent.files.drawings import shape_texts
 from agent.files.kinds import LINK, raised
 from agent.files.number_formats import EPOCH, EPOCH_1904, number_text
@@ -57,17 +67,16 @@ class _Workbook:
         self._strings = [" ".join(_string(one).split()) for root in shared for one in root if local(one) == "si"]
         self._formats = self._read_formats()
         self._size = 0
+        self._seen = set[str]()
         self._has_pictures = len(package.xml(_PICTURES)) > 0
 
     def sheets(self) -> Iterator[str]:
         """Yield the text of each sheet: its name, its rows, its drawings and its comments."""
         listed = child(self._root, "sheets")
-        seen = set[str]()
         for sheet in () if listed is None else listed:
             part = self._package.target(self._main, sheet)
-            if part in seen:
+            if not self._is_new(part):
                 continue
-            seen.add(part)
             name = sheet.get("name", "") + (" (hidden)" if sheet.get("state", "visible") != "visible" else "")
             yield "\n".join([name, *self._rows(part), *self._drawn(part), *self._comments(part)])
 
@@ -92,7 +101,9 @@ class _Workbook:
         rows = etree.iterparse(BytesIO(self._package.bytes_of(part)), tag=tags, resolve_entities=False, huge_tree=True)
         around = _Around(self._package, part)
         try:
-            for _event, row in islice(rows, MAX_ROWS + MAX_COLUMNS):
+            for number, (_event, row) in enumerate(islice(rows, MAX_ROWS + MAX_COLUMNS)):
+                if not number:
+                    without_definitions(row)
                 if local(row) != "row":
                     around.add(row)
                     continue
@@ -150,19 +161,24 @@ class _Workbook:
             return "TRUE" if value == "1" else "FALSE"
         return " ".join((_string(cell) if kind == "inlineStr" else _unescaped(value)).split())
 
+    def _is_new(self, part: str) -> bool:
+        """Return True for a part that was not read before. A workbook can name one many times."""
+        is_new = part not in self._seen
+        self._seen.add(part)
+        return is_new
+
+    def _new(self, part: str, kind: str) -> Iterator[str]:
+        return filter(self._is_new, self._package.related(part, kind))
+
     def _drawn(self, part: str) -> Iterator[str]:
-        for drawing in self._package.related(part, "drawing"):
+        for drawing in self._new(part, "drawing"):
             yield from (
                 text for text in shape_texts(self._package, drawing, self._package.xml(drawing)) if text.strip()
             )
 
     def _comments(self, part: str) -> Iterator[str]:
-        threads = [one for found in self._package.related(part, "threadedComment") for one in self._package.xml(found)]
-        notes = [
-            one
-            for found in self._package.related(part, "comments")
-            for one in all_of(self._package.xml(found), "comment")
-        ]
+        threads = [one for found in self._new(part, "threadedComment") for one in self._package.xml(found)]
+        notes = [one for found in self._new(part, "comments") for one in outermost(self._package.xml(found), "comment")]
         threaded = {one.get("ref") for one in threads}  # each has a note too, for old programs
         for comment in (*threads, *(one for one in notes if one.get("ref") not in threaded)):
             text = text_of(comment, "text") if local(comment) == "threadedComment" else _string(comment)
@@ -219,9 +235,10 @@ def _string(element: Any) -> str:
     """Return the text of a string, without the readings of its characters."""
     hidden = {text for reading in outermost(element, "rPh") for text in all_of(reading, "t")}
     texts: list[str] = []
+    run, is_raised = None, False
     for one in all_of(element, "t"):
-        run = one.getparent()
-        is_raised = local(run) == "r" and value_at(run, "rPr", "vertAlign") == "superscript"
+        if (parent := one.getparent()) is not run:  # looking at the same one for each of its texts takes quadratic time
+            run, is_raised = parent, local(parent) == "r" and value_at(parent, "rPr", "vertAlign") == "superscript"
         texts.append("" if one in hidden else raised(one.text or "") if is_raised else one.text or "")
     return _unescaped("".join(texts))
 

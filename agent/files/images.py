@@ -22,6 +22,9 @@ MAX_RATIO = 100
 MAX_SCANS = 64
 """A progressive JPEG passes over all pixels once per scan; cameras and editors write about ten scans."""
 
+MAX_ITEMS = 1_000
+"""The parts of an AVIF: a picture of tiles has fewer than a hundred."""
+
 _MAX_PIXELS = {
     "image/png": 24_000_000,
     "image/gif": 24_000_000,
@@ -62,16 +65,17 @@ def convert_image(data: bytes, limits: ImageLimits) -> ConvertedMedia:
 
     An animation becomes its first image. A transparent image becomes PNG, or if that is too large a JPEG on white,
     which `done` mentions. The same input gives the same bytes, and converting a result again leaves it unchanged.
-    Raises `InputError` if the data is not an image, is broken, or has too many pixels.
+    Raises `InputError` if the data is not an image, is broken, or has too many pixels, and `MemoryError`.
     """
     media_type = detect_mime(data)
     if media_type not in KINDS:
         raise refused("no_readable_picture")
     try:
+        _check_parts(data, media_type)
         image = _open(data, media_type)
-        _check(image, data, media_type)
+        _check_size(image.size, media_type, progressive="progressive" in image.info)
         return _fit(image, data, media_type, limits)
-    except InputError:
+    except (InputError, MemoryError):
         raise
     except Exception as error:  # libraries raise exceptions of many types for broken files
         raise refused("broken_picture", kind=label(media_type)) from error
@@ -80,11 +84,13 @@ def convert_image(data: bytes, limits: ImageLimits) -> ConvertedMedia:
 def open_image(data: bytes) -> tuple[str, bytes]:
     """Return the media type and b"" if the bytes can stay unchanged, else "image/png" and the image as PNG.
 
-    Reads all formats of Pillow. Raises `OSError`, `ValueError` and others if the image can't be read completely.
+    Reads all formats of Pillow. Raises `OSError`, `ValueError` and others if the image can't be read completely, and
+    `InputError` if it has too many parts.
     """
     from PIL import Image as pillow
 
-    with pillow.open(BytesIO(data)) as image:
+    _check_parts(data, detect_mime(data))
+    with pillow.open(BytesIO(_bare_gif(data))) as image:
         image.load()
         if kept := _ACCEPTED.get(image.format or ""):
             return kept, b""
@@ -121,14 +127,16 @@ def _open(data: bytes, media_type: str) -> Image:
     AvifImagePlugin.DEFAULT_MAX_THREADS = 1
     if media_type == "image/webp":
         _check_size(_webp_size(data), media_type)  # opening allocates memory for the whole image
-    return decoders[media_type](BytesIO(data))
+    return decoders[media_type](BytesIO(_bare_gif(data)))
 
 
-def _check(image: Image, data: bytes, media_type: str) -> None:
-    _check_size(image.size, media_type, progressive="progressive" in image.info)
+def _check_parts(data: bytes, media_type: str) -> None:
+    """Raise `InputError` for an image whose parts take too long to read."""
     # In a valid JPEG these two bytes always mark a scan; they never occur in the data between the scans.
     if media_type == "image/jpeg" and data.count(b"\xff\xda") > MAX_SCANS:
         raise refused("many_scans", most=MAX_SCANS)
+    if media_type == "image/avif" and data.count(b"infe") > MAX_ITEMS:  # the decoder takes quadratic time
+        raise refused("slow_document")
 
 
 def _check_size(size: tuple[int, int], media_type: str, *, progressive: bool = False) -> None:
@@ -325,6 +333,33 @@ _CLEANERS: dict[str, Callable[[bytes], bytes | None]] = {
     "image/webp": _clean_webp,
     "image/gif": _clean_gif,
 }
+
+
+def _bare_gif(data: bytes) -> bytes:
+    """Return a GIF with its first two pictures and without its comments, and other data unchanged.
+
+    Pillow reads a comment in quadratic time, and a second picture is all that tells an animation.
+    """
+    if detect_mime(data) != "image/gif" or len(data) < 13:
+        return data
+    at = 13 + (6 << (data[10] & 7) if data[10] & 0x80 else 0)
+    out, pictures = [data[:at]], 0
+    while at < len(data) and data[at] != 0x3B and pictures < 2:
+        start, kind = at, data[at : at + 2]
+        if kind[:1] == b",":
+            flags, pictures = (data[at + 9] if at + 9 < len(data) else 0), pictures + 1
+            at += 11 + (6 << (flags & 7) if flags & 0x80 else 0)
+        elif kind[:1] == b"!":
+            at += 2
+        else:
+            at += 1
+            continue
+        while at < len(data) and data[at]:
+            at += data[at] + 1
+        at += 1
+        if kind[:1] == b"," or kind == b"!\xf9":
+            out.append(data[start:at])
+    return b"".join(out if at > len(data) else [*out, b";"])
 
 
 def _riff(data: bytes) -> Iterator[tuple[bytes, bytes]]:

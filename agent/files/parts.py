@@ -296,6 +296,8 @@ def _picture(data: bytes, what: str, *, decode: bool = True) -> BinaryContent:
         media_type, png = open_image(data)
     except ValueError as error:
         raise InputError(f"{what} is no picture that can be read") from error
+    except InputError as error:
+        raise InputError(f"{what} {error}") from error
     return BinaryImage(png or data, media_type=media_type)
 
 

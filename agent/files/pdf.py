@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from io import BytesIO
 from typing import Any
 
-from agent.files.archive import all_of, local
+from agent.files.archive import local, outermost
 from agent.files.kinds import LINK, with_address
 from agent.files.locate import find_passage
 from agent.files.refusals import MAX_PAGES, checked_pages, clean
@@ -28,7 +28,8 @@ FILLED_IN = "[Filled in or noted on this page]"
 """The line before the values of form fields and the notes of a page, which are not in its text."""
 LINKS = "[Links on this page]"
 """The line before the addresses of the links of a page whose text does not show them."""
-MAX_LINKS = 200
+MAX_LINKS, MAX_LOOKED_AT = 200, 500
+"""Links of a page that are named, and that are looked at: PDFium goes through the whole text for each one."""
 _NO_NOTES = (2, 16, 20)
 """The kinds of annotations that are no notes: links, windows of notes, form fields."""
 _HIDDEN = 2 | 32
@@ -193,7 +194,7 @@ def _values_of_xfa(document: Any) -> list[str]:
             root = etree.fromstring(packet, etree.XMLParser(resolve_entities=False, no_network=True, recover=True))
         except etree.XMLSyntaxError:
             continue
-        for one in () if root is None else all_of(root, "data"):
+        for one in () if root is None else outermost(root, "data"):
             values = (value for value in one.iter() if not len(value) and (value.text or "").strip())
             lines += [f"{local(value)}: {' '.join(value.text.split())}" for value in values]
     return lines
@@ -219,7 +220,9 @@ def _links(document: Any, page: Any, text_page: Any, shown: str) -> list[str]:
 
     lines: dict[str, None] = {}
     position, link = c_int(0), pdfium.FPDF_LINK()
-    while len(lines) < MAX_LINKS and pdfium.FPDFLink_Enumerate(page, byref(position), byref(link)):
+    for _number in range(MAX_LOOKED_AT):
+        if len(lines) >= MAX_LINKS or not pdfium.FPDFLink_Enumerate(page, byref(position), byref(link)):
+            break
         action = pdfium.FPDFLink_GetAction(link)
         if not action or pdfium.FPDFAction_GetType(action) != pdfium.PDFACTION_URI:
             continue

@@ -6,7 +6,7 @@
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from agent.files.archive import Package, all_of, attribute, child, local, text_of
+from agent.files.archive import Package, all_of, attribute, child, local, outermost, text_of
 from agent.files.drawings import paragraphs, shape_texts
 from agent.files.refusals import checked_pages
 
@@ -31,14 +31,22 @@ def _texts(package: Package, slide: str, seen: set[str]) -> Iterator[str]:
     yield from shape_texts(package, slide, root)
     if behind := [text for text in _behind(package, slide, root, seen) if text.strip()]:
         yield "Behind this slide:\n" + "\n".join(behind)
-    for part in package.related(slide, "notesSlide"):
+    for part in _new(package, slide, "notesSlide", seen):
         notes = [text for text in shape_texts(package, part, package.xml(part)) if text.strip()]
         if notes:
             yield "Notes:\n" + "\n".join(notes)
-    for part in package.related(slide, "comments"):
-        for comment in all_of(package.xml(part), "cm"):
+    for part in _new(package, slide, "comments", seen):
+        for comment in outermost(package.xml(part), "cm"):
             if text := (text_of(comment, "text") or paragraphs(comment)):
                 yield f"Comment: {text}"
+
+
+def _new(package: Package, slide: str, kind: str, seen: set[str]) -> Iterator[str]:
+    """Yield the parts of this kind that no slide before this one has."""
+    for part in package.related(slide, kind):
+        if part not in seen:
+            seen.add(part)
+            yield part
 
 
 def _behind(package: Package, slide: str, root: Any, seen: set[str]) -> Iterator[str]:
@@ -50,6 +58,6 @@ def _behind(package: Package, slide: str, root: Any, seen: set[str]) -> Iterator
             return
         seen.add(part)
         slide, root = part, package.xml(part)
-        for tree in all_of(root, "spTree"):
+        for tree in outermost(root, "spTree"):
             own = [one for one in tree if next(all_of(one, "ph", "pic"), None) is None]
             yield from shape_texts(package, slide, own)

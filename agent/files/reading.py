@@ -1,7 +1,6 @@
 """Reads documents in the sandbox, a few at a time, and keeps the texts of the last ones. No library is loaded here."""
 
 import json
-import signal
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +14,7 @@ from agent.files.kinds import HTML, LABELS, LEFT_OUT, PDF, TEXT, Document
 from agent.files.mime import detect_mime
 from agent.files.passages import sections_of_text
 from agent.files.refusals import MAX_CHARACTERS, MAX_PAGES
-from agent.files.sandbox import SandboxJob, SandboxProgram, parse_sentence, run_in_thread
+from agent.files.sandbox import OUT_OF_LIMITS, SandboxJob, SandboxProgram, parse_sentence, run_in_thread
 from agent.files.sentences import refused
 from agent.providers import RequestQueue
 from agent.system.threads import TEXTS, Threads
@@ -139,7 +138,7 @@ def _run(
         _remember(key, monotonic() - began)
     if status == document_worker.REFUSED:
         raise InputError(_sentence(out, kind))
-    if status in (-getattr(signal, "SIGXCPU", 24), -signal.SIGABRT, -getattr(signal, "SIGKILL", 9)):
+    if status in OUT_OF_LIMITS:
         raise refused("slow_document")
     if status:
         raise refused("unread_by_us", kind=kind)

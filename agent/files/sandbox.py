@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -51,6 +52,10 @@ class SandboxProgram:
         """Return the command line that starts the program."""
         limits = (str(self.memory), str(self.seconds), str(*inherited() or (-1,)))
         return [sys.executable, "-I", "-B", str(_LAUNCHER), self.module.__name__, *limits, *arguments]
+
+
+OUT_OF_LIMITS = (-getattr(signal, "SIGXCPU", 24), -signal.SIGABRT, -getattr(signal, "SIGKILL", 9))
+"""The exit statuses of a process that took too much time or memory."""
 
 
 class SandboxJob:
@@ -236,9 +241,11 @@ def run_decoder(
     try:
         status, out = job.run(data)
     except TimeoutError as error:
-        raise ValueError("it took too long") from error
+        raise refused("slow_document") from error
     if status == sandbox_worker.REFUSED:
         raise InputError(parse_sentence(out.rpartition(b"\n")[2]))
+    if status in OUT_OF_LIMITS:
+        raise refused("slow_document")
     if status:
         raise ValueError(f"the decoder ended with {status}")
     return out

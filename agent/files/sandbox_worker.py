@@ -37,6 +37,8 @@ CODECS = ("aac", "alac", "flac", "mp3", "mp3float", "opus", "libopus", "vorbis")
 """The codecs that FFmpeg can use here. It has hundreds, and each could have an exploitable bug."""
 
 _BLOCK = 1 << 16
+_NO_LENGTH = (1 << 63) - 1
+"""The frames of a sound whose header has no length, such as a FLAC that was written to a pipe. FFmpeg must read it."""
 
 
 class DecodeRefused(Exception):
@@ -126,7 +128,8 @@ def _frames(data: bytes, format_: str, seconds: float) -> Iterator[Any]:
         except soundfile.LibsndfileError:
             pass  # FFmpeg must decode this codec
         else:
-            return _from_sndfile(file, seconds)
+            if file.frames < _NO_LENGTH:
+                return _from_sndfile(file, seconds)
     return _from_ffmpeg(data, format_, seconds)
 
 
@@ -200,6 +203,9 @@ def main(arguments: list[str]) -> int:
     try:
         for piece in jobs[job](sys.stdin.buffer.read(), *args):
             out.write(piece)
+    except MemoryError:
+        out.write(b"\n" + json.dumps(DecodeRefused("slow_document").sentence).encode())
+        return REFUSED
     except InputError as error:
         text = cast(LocalizedText, error.text)  # all of them are made by `refused`
         out.write(b"\n" + json.dumps((text.message, dict(text.values))).encode())

@@ -334,7 +334,8 @@ class _Reader:
                 return text
         boxes = [one for one in outermost(element, "txbxContent", "Fallback") if local(one) != "Fallback"]
         texts = [self._frame(one) for one in boxes]
-        texts += [f"\n{text}\n" for one in all_of(element, "textpath") if (text := attribute(one, "string"))]
+        paths = [one for one in outermost(element, "txbxContent", "textpath") if local(one) == "textpath"]
+        texts += [f"\n{text}\n" for one in paths if (text := attribute(one, "string"))]
         return "".join(texts) or "".join(f"\n{paragraphs(one)}\n" for one in outermost(element, "txBody"))
 
     def _ruby(self, element: Any) -> str:

@@ -92,6 +92,34 @@ def slides(shapes: str, *, count: int = 1, chart: str = "<x/>") -> bytes:
     return package("ppt", "presentation.xml", parts)
 
 
+def deck(layout: str, *, count: int = 1, notes: str = "<x/>") -> bytes:
+    """Return a PPTX with slides of their own that have the same layout and the same notes."""
+    related = relationships(("l", "slideLayout", "l.xml"), ("n", "notesSlide", "n.xml"))
+    parts = {
+        "presentation.xml": f"<presentation {_SPACES}><sldIdLst>"
+        + "".join(f'<sldId r:id="s{number}"/>' for number in range(count))
+        + "</sldIdLst></presentation>",
+        "_rels/presentation.xml.rels": relationships(*((f"s{n}", "slide", f"s{n}.xml") for n in range(count))),
+        **{f"s{number}.xml": f"<sld {_SPACES}>{_TEXT}</sld>" for number in range(count)},
+        **{f"_rels/s{number}.xml.rels": related for number in range(count)},
+        "l.xml": f"<sldLayout {_SPACES}>{layout}</sldLayout>",
+        "n.xml": f"<notes {_SPACES}>{notes}</notes>",
+    }
+    return package("ppt", "presentation.xml", parts)
+
+
+def commented(comments: str) -> bytes:
+    """Return an XLSX whose sheet has these comments."""
+    parts = {
+        "workbook.xml": f'<workbook {_SPACES}><sheets><sheet name="a" r:id="a"/></sheets></workbook>',
+        "_rels/workbook.xml.rels": relationships(("a", "worksheet", "a.xml")),
+        "a.xml": "<worksheet><sheetData><row><c><v>1</v></c></row></sheetData></worksheet>",
+        "_rels/a.xml.rels": relationships(("c", "comments", "c.xml")),
+        "c.xml": f"<comments>{comments}</comments>",
+    }
+    return package("xl", "workbook.xml", parts)
+
+
 def pdf(content: bytes, *objects: bytes, resources: str = "/XObject<</F 5 0 R>>", pages: str = "") -> bytes:
     """Return a PDF of one page with this content. The further objects have the numbers from 5."""
     page = f"<</Type/Page/Parent 2 0 R/MediaBox[0 0 99 99]/Contents 4 0 R/Resources<<{resources}>>>>"
@@ -142,11 +170,13 @@ _BASES = "".join(f'<w:style w:styleId="s{n}"><w:basedOn w:val="s{n + 1}"/></w:st
 _BOX = "<w:drawing><w:txbxContent><w:p><w:r>"
 _CHOICE = "<mc:AlternateContent><mc:Choice>"
 _TEXT = "<a:txBody><a:p><a:t>a</a:t></a:p></a:txBody>"
+_LIST_ITEM = '<a:p><a:pPr lvl="{}"><a:buAutoNum type="arabicPeriod"/></a:pPr><a:r><a:t>a</a:t></a:r></a:p>'
 _MAIL = b"From: ann@example.org\r\nSubject: Lunch\r\n"
 
 _RUN = "<w:p><w:r>{}</w:r></w:p>"
 _FIELD = '<w:r><w:fldChar w:fldCharType="begin"/><w:fldChar w:fldCharType="separate"/></w:r>'
 _CELL = '<c t="s"><v>0</v></c>'
+_VALUE = '<pt idx="1">'
 _POINT = '<lvl><pt idx="1"><v>aaaaaaaaaa</v></pt></lvl>'
 
 BOMBS: dict[str, tuple[str, Callable[[], bytes]]] = {
@@ -228,6 +258,45 @@ BOMBS: dict[str, tuple[str, Callable[[], bytes]]] = {
             *(b"<</Type/Pages/Count 1/Kids[%d 0 R]>>" % (number + 6) for number in range(100_000)),
             pages="<</Type/Pages/Count 1/Kids[5 0 R]>>",
         ),
+    ),
+    "comments in comments": (
+        "a.xlsx",
+        lambda: commented(nested("<comment>", "<text><t>a</t></text>" * 100_000, "</comment>", 200)),
+    ),
+    "texts in one run": (
+        "a.xlsx",
+        lambda: sheet(f"<row><c t='inlineStr'><is><r>{'<t>a</t>' * 200_000}</r></is></c></row>"),
+    ),
+    "trees of shapes in trees": ("a.pptx", lambda: deck(nested("<spTree>", "<sp/>" * 500_000, "</spTree>", 200))),
+    "one note on many slides": ("a.pptx", lambda: deck("", count=1_900, notes="<sp/>" * 15_000 + _TEXT)),
+    "levels of a list in a slide": (
+        "a.pptx",
+        lambda: slides(
+            f"<a:txBody>{''.join(_LIST_ITEM.format(chr(0x4E00 + n % 20_000)) for n in range(40_000))}</a:txBody>"
+        ),
+    ),
+    "titles in titles": (
+        "a.pptx",
+        lambda: slides(
+            f'<chart r:id="b"/>{_TEXT}',
+            chart=f"<chart>{nested('<title>', '<a:p/>' * 200_000, '</title>', 200)}</chart>",
+        ),
+    ),
+    "points in points": (
+        "a.pptx",
+        lambda: slides(
+            f'<chart r:id="b"/>{_TEXT}',
+            chart=f"<ser><val>{nested(_VALUE, '<v/>' * 200_000, '</pt>', 200)}</val></ser>",
+        ),
+    ),
+    "links on a page": (
+        "a.pdf",
+        lambda: pdf(
+            b"BT /F 9 Tf " + b"(aaaa) Tj " * 50_000 + b"ET",
+            b"[" + b"6 0 R " * 60_000 + b"]",
+            b"<</Type/Annot/Subtype/Link/Rect[0 0 99 99]/A<</S/URI/URI(http://example.org/)>>>>",
+            resources="/Font<</F<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>>>",
+        ).replace(b"/MediaBox", b"/Annots 5 0 R/MediaBox", 1),
     ),
     "deep elements": ("a.docx", lambda: word(nested("<w:sdt>", "<w:p/>", "</w:sdt>", 1_000_000))),
     "deep shapes": ("a.pptx", lambda: slides(nested("<grpSp>", _TEXT, "</grpSp>", 500_000))),

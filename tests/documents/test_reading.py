@@ -101,6 +101,11 @@ def _bomb(size: int) -> bytes:
 LAUGHS = b'<!DOCTYPE x [<!ENTITY a "ha">%s]><w:document xmlns:w="x">&f;</w:document>' % b"".join(
     b'<!ENTITY %c "%s">' % (98 + n, b"&%c;" % (97 + n) * 20) for n in range(5)
 )
+IN_UTF7 = (
+    b'<?xml version="1.0" encoding="UTF-7"?>+ADwAIQ-DOCTYPE x [+ADwAIQ-ENTITY a "ha"+AD4-]+AD4-'
+    b'<%b xmlns:w="x"><sheetData><row><c t="str" r="&a;"><v>a</v></c></row></sheetData></%b>'
+)
+"""A part that defines an entity in an encoding in which no reader looks for definitions."""
 OUTSIDE = b'<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/hostname">]><w:document xmlns:w="x">&a;</w:document>'
 
 REFUSED: dict[str, tuple[Callable[[], bytes], str, str]] = {
@@ -128,6 +133,16 @@ REFUSED: dict[str, tuple[Callable[[], bytes], str, str]] = {
     "docx, an outside entity": (
         lambda: repacked(LETTER, word__document_xml=OUTSIDE),
         DOCX,
+        "defines entities of its own",
+    ),
+    "docx, entities in UTF-7": (
+        lambda: repacked(LETTER, word__document_xml=IN_UTF7 % (b"w:document", b"w:document")),
+        DOCX,
+        "defines entities of its own",
+    ),
+    "xlsx, entities of a sheet in UTF-7": (
+        lambda: repacked(BOOK, xl__worksheets__sheet1_xml=IN_UTF7 % (b"worksheet", b"worksheet")),
+        XLSX,
         "defines entities of its own",
     ),
     "docx, entities in UTF-16": (
@@ -177,6 +192,14 @@ SLOW = (
     "rows",
     "series of a chart",
     "notes on a page",
+    "comments in comments",
+    "texts in one run",
+    "trees of shapes in trees",
+    "one note on many slides",
+    "levels of a list in a slide",
+    "titles in titles",
+    "points in points",
+    "links on a page",
 )
 """Documents that take seconds, and that the other ones stand for in the gate."""
 
@@ -188,6 +211,27 @@ def test_time_of_reading_grows_as_the_document_does(name: str, make: Callable[[]
     with suppress(InputError):
         read_in_sandbox(data, media_type)
     assert children_times() - before < 6, "seconds of the processor"
+
+
+READ_ONCE = {
+    name: BOMBS[name]
+    for name in (
+        "comments in comments",
+        "texts in one run",
+        "trees of shapes in trees",
+        "one note on many slides",
+        "levels of a list in a slide",
+        "titles in titles",
+        "points in points",
+        "links on a page",
+    )
+}
+"""Small documents with parts in parts of their kind, or with one part in many places. Each part is read once."""
+
+
+@pytest.mark.parametrize(("file", "make"), gate_rows(READ_ONCE, ["trees of shapes in trees"]))
+def test_document_with_parts_in_parts_is_read(file: str, make: Callable[[], bytes]) -> None:
+    assert "a" in "".join(read_in_sandbox(make(), SUFFIXES[file[1:]]).pages)
 
 
 def test_pdf_takes_bounded_memory() -> None:

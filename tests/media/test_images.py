@@ -10,8 +10,9 @@ import sys
 import timeit
 import tracemalloc
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from resource import RUSAGE_CHILDREN, getrusage
 from typing import Any
 
 import psutil
@@ -31,7 +32,7 @@ from agent.files.sandbox_limits import landlock
 from agent.settings import ROOT
 from tests.conftest import becomes
 from tests.support import media_files
-from tests.support.media_files import drawn, encoded, exif, picture, red_corner
+from tests.support.media_files import drawn, encoded, exif, gif_of, harmful_pictures, picture, red_corner
 from tests.support.waiting import command_of
 from tests.tiers import examples
 
@@ -258,7 +259,7 @@ def measured(files: dict[str, bytes], folder: Path) -> dict[str, tuple[float, in
 
 
 def test_decompression_bomb_is_refused_by_header(tmp_path: Path) -> None:
-    files = media_files.harmful_pictures()
+    files = harmful_pictures()
     lying = files.pop("avif, lying")
     found = measured({**files, "avif, lying": lying}, tmp_path)
     assert found.pop("here")[2] == "[]", "the caller has loaded a decoder"
@@ -267,6 +268,39 @@ def test_decompression_bomb_is_refused_by_header(tmp_path: Path) -> None:
         assert seconds < 2, name  # decoding any of them would take far longer
         assert megabytes < 90, f"{name} was decoded"
         assert outcome.startswith("refused"), (name, outcome)
+
+
+def test_gif_with_comments_and_many_pictures_is_its_first_picture() -> None:
+    plain = gif_of((64, 48), (64, 48))
+    body = plain[13 + (6 << (plain[10] & 7)) : -1]
+    comment, odd = b"\x21\xfe" + b"\x01a" * 3_000 + b"\0", b"\x21\x01\x01a\0"
+    shown = opened(convert_image(plain, ALL).data).convert("RGB")
+    for data in (
+        plain[:-1] + comment + b";",
+        plain[: -1 - len(body)] + comment + odd + body + b"\0\0" + body * 900 + b";",
+    ):
+        converted = convert_image(data, ALL)
+        assert opened(converted.data).convert("RGB").tobytes() == shown.tobytes()
+        assert ("its first picture" in converted.said) == (data.count(body) > 1)
+
+
+@pytest.mark.parametrize("name", ["jpeg, scans", "avif, parts", "gif, comment"])
+def test_picture_of_too_many_parts_takes_no_time_to_open(name: str) -> None:
+    """Imports and tools open pictures of all formats without converting them."""
+    data, before = harmful_pictures()[name], getrusage(RUSAGE_CHILDREN).ru_utime
+    with pytest.raises((InputError, ValueError)):
+        sandbox.open_image(data)
+    assert getrusage(RUSAGE_CHILDREN).ru_utime - before < 2, "seconds of the processor"
+
+
+LIMITS = {"time": {"timeout_seconds": 0}, "time of the processor": {"seconds": 0}}
+
+
+@pytest.mark.parametrize("limits", LIMITS.values(), ids=LIMITS)
+def test_picture_of_too_much_is_not_called_broken(limits: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "DECODING", replace(sandbox.DECODING, **limits))
+    with pytest.raises(InputError, match="takes too much time or memory"):
+        sandbox.convert_image(media_files.png_of(4_000, 4_000, 8), ImageLimits())
 
 
 @pytest.mark.full

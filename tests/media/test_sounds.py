@@ -173,6 +173,17 @@ def test_sound_without_length_is_decoded_to_limit() -> None:
     assert 5 < len(run_decoder("sound", "matroska", "5", data=silent)) / 2 / RATE < 5 + 2 * SPARE_SECONDS
 
 
+def test_flac_without_length_is_read() -> None:
+    """A program that writes to a pipe can't go back to the header."""
+    whole = bytearray(sound("flac", tone(1.5, rate=RATE), rate=RATE))
+    whole[18:26] = (int.from_bytes(whole[18:26], "big") >> 36 << 36).to_bytes(8, "big")
+    assert convert_audio(bytes(whole), WAV).seconds == pytest.approx(1.5, abs=0.01)
+    long = bytearray(sound("flac", tone(4, rate=RATE), rate=RATE))
+    long[18:26] = whole[18:26]
+    with pytest.raises(InputError, match="longer than 1 s"):
+        convert_audio(bytes(long), SoundLimits(seconds=1))
+
+
 def test_exaggerated_header_costs_nothing() -> None:
     assert convert_audio(media_files.wav_of(), WAV).seconds == pytest.approx(1)
 

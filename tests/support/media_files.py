@@ -164,7 +164,14 @@ def harmful_pictures() -> dict[str, bytes]:
         "avif": box_of("AVIF", (60_000, 60_000)),
         "avif, lying": box_of("AVIF", (64, 64), (4000, 4000)),
         "icon": ico_of(large),
+        "gif, comment": GIF_HEAD + b"\x21\xfe" + b"\x01a" * 2_000_000 + b"\0;",
+        "gif, comments": GIF_HEAD + b"\x21\xfe\x01a\0" * 1_000_000 + b";",
+        "avif, parts": picture("AVIF").replace(b"mdat", b"mdat" + b"infe" * 60_000),
     }
+
+
+GIF_HEAD = b"GIF89a\x08\0\x08\0\x80\0\0\0\0\0\xff\xff\xff"
+"""The beginning of a GIF of eight by eight pixels in two colours."""
 
 
 # --- sounds -----------------------------------------------------------------------------------------------------------
