@@ -331,6 +331,7 @@ def test_chat_that_ends_is_written_by_its_owner_only() -> None:
         memory.to_write(chat.id, "bob")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", laws_for(TEMPORARY), ids=lambda law: law.name)
 async def test_kept_conversations_keep_all_laws(law: Law, tmp_path: Path) -> None:
     await check(law, subject_name("TEMPORARY"), tmp_path)
