@@ -51,7 +51,6 @@ from tests.support.asgi_requests import asked, longest_step, routes_of
 from tests.support.gate_rows import gate_rows
 from tests.support.history_laws import chain, prompt
 from tests.support.http_client import HttpVisitor, send_raw
-from tests.support.page_events import send_event
 from tests.support.scripted_server import Config, Running
 from tests.support.waiting import until
 
@@ -238,17 +237,6 @@ def test_costly_routes_count_per_address_and_per_visitor(start_app: Callable[...
     assert {name for name in COSTLY if is_refused(name, other)} == set()
     guest = HttpVisitor(app.url, None, address="192.0.2.1")
     assert all(is_refused(name, guest) for name in ("import", "upload", "refused event"))
-
-
-@pytest.mark.full
-def test_plans_of_attached_files_are_counted(start_app: Callable[..., App]) -> None:
-    visitor = HttpVisitor(start_app("[public]\non = true\n").url)
-    files = [{"path": visitor.upload("a.txt", b"Hello"), "meta": {"_type": "gradio.FileData"}}]
-    said = list[str]()
-    while not any("Too many requests" in text for text in said) and len(said) <= REQUESTS_EACH:
-        said.append(send_event(visitor, "attached", {"composer": {"text": "", "files": files}}).text)
-    assert "a.txt" in said[0]
-    assert ["Too many requests" in text for text in said] == [False] * REQUESTS_EACH + [True]
 
 
 LARGEST_NAMES = {
