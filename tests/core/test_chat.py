@@ -62,7 +62,7 @@ def said(chat: Chat) -> list[Any]:
 
 def going(chat: Chat) -> None:
     """Wait until the chat's run has its first response."""
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while not chat._run or not chat._run.responses:
         assert time.monotonic() < until
         time.sleep(0.005)

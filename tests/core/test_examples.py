@@ -91,6 +91,7 @@ def test_json_file_keeps_conversation(
     assert [message["role"] for message in kept] == ["system", "user", "assistant", "user", "assistant"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
 def test_readme_code_runs(number: int, capsys: pytest.CaptureFixture[str]) -> None:
     exec(compile(BLOCKS[number], f"README, block {number}", "exec"), {"__name__": "__main__"})

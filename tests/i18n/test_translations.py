@@ -304,33 +304,6 @@ def test_marks_return_the_sentence() -> None:
 
 
 SPEC = replace(load_catalog().find("Qwen/Qwen3-VL-8B-Instruct"), label="M")
-PANEL = {
-    (True, "a.png"): "<span>a.png</span>",
-    (True, "b.md"): "b.md: wird als Text gesendet",
-    (True, "c.heic"): "c.heic: in JPEG umgewandelt, 2000 auf 1568 px",
-    (True, "d.png"): "d.png ist ein Bild (PNG), das beschädigt oder abgeschnitten ist.",
-    (
-        True,
-        "e.bin",
-    ): "e.bin lässt sich nicht öffnen. Die Datei ist vielleicht beschädigt, oder ihr Typ wird nicht unterstützt.",
-    (
-        False,
-        "a.png",
-    ): "M kann keine Bilder sehen. Entfernen Sie „a.png“, wählen Sie ein Modell, das es kann, oder schalten Sie",
-}
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(("sees", "name"), PANEL, ids=str)
-async def test_attachment_outcome_is_in_german(tmp_path: Path, sees: bool, name: str) -> None:
-    picture = media_files.picture("PNG", (300, 300))
-    photo = media_files.picture("HEIF", (2000, 1500))
-    data = {"a.png": picture, "b.md": b"# Hello", "c.heic": photo, "d.png": picture[:200], "e.bin": b"MZ\x90\0"}
-    (tmp_path / name).write_bytes(data[name])
-    panel = render_attachments(
-        await plan_attachments([tmp_path / name], replace(SPEC, image=sees), max_bytes=10**7), Translator("de")
-    )
-    assert PANEL[sees, name] in panel
 
 
 async def test_too_many_files_is_in_german(tmp_path: Path) -> None:
@@ -463,16 +436,3 @@ def test_ending_of_an_answer_is_in_german(visit: Visit, app: App) -> None:
     stop.click()
     visitor.idle()
     visitor.shot("words-ends-de")
-
-
-@pytest.mark.full
-@pytest.mark.browser
-def test_missing_local_model_is_explained_in_german(
-    visit: Visit, start_app: Callable[..., App], tmp_path: Path
-) -> None:
-    missing = str(tmp_path / "no-model.gguf")
-    app = start_app(VLLM_BASE_URL="", LOCAL_MODEL=missing)
-    visitor = visit(app.url, locale="de-DE", ready=False)
-    said = f"LOCAL_MODEL nennt {missing!r}, und diese Datei gibt es nicht."
-    expect(visitor.page.locator("#notice")).to_have_text(said)
-    visitor.shot("words-no-model-de")

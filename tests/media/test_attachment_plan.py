@@ -1,6 +1,5 @@
 """The page says before a send how each attachment is handled. A bad one loses neither the text nor other files."""
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -62,21 +61,3 @@ def test_each_file_shows_its_plan(own: App, visit: Visit, server: Running, files
     content = server.journal()[-1]["body"]["messages"][-1]["content"]
     assert [part["type"] for part in content] == ["text", "image_url", "image_url"]
     expect(rows).to_have_count(0)
-
-
-def test_capable_model_is_one_click_away(own: App, visit: Visit, files: list[Path]) -> None:
-    visitor = visit(own.url)
-    attach(visitor, files[0])
-    rows = visitor.page.locator("#attached li")
-    expect(rows).to_have_text("small.png")
-    visitor.choose(BLIND)
-    expect(rows).to_contain_text("cannot see pictures")
-    expect(visitor.page.locator("#about [data-takes]")).not_to_have_attribute("data-takes", re.compile("image"))
-    visitor.shot("attached-refused")
-    visitor.say("!text Not yet.")
-    expect(visitor.hint).to_contain_text("The reason is above the box.")
-    expect(visitor.box).to_have_value("!text Not yet.")
-    rows.get_by_role("button", name="Qwen3-VL-8B-Instruct").click()
-    expect(rows).to_have_text("small.png")
-    expect(visitor.page.locator("#about")).to_contain_text("VL")
-    expect(visitor.page.locator("#about [data-takes]")).to_have_attribute("data-takes", re.compile("image"))

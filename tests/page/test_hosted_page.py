@@ -203,19 +203,3 @@ def test_effort_reaches_the_model_and_stays(hosted: App, visit: Visit, anthropic
     effort.select_option("Default")
     visitor.ask("three")
     assert "output_config" not in anthropic.requests[-1].json
-
-
-def test_switch_of_model_that_always_reasons_says_so(hosted: App, visit: Visit) -> None:
-    visitor = visit(hosted.url, fresh=True)
-    visitor.choose("gpt-6.1-sol")
-    chosen(visitor, "GPT-6.1 Sol")
-    reasoning = visitor.page.get_by_role("switch", name="Reasoning")
-    expect(reasoning).to_have_attribute("aria-checked", "true")
-    expect(reasoning).to_have_attribute("aria-disabled", "true")
-    reasoning.click(force=True)  # Playwright waits for enabled elements
-    expect(visitor.page.locator("#hint")).to_have_text("This model always reasons.")
-    expect(reasoning).to_have_attribute("aria-checked", "true")
-    visitor.open_settings()
-    box = visitor.page.locator("#reasoning input")
-    expect(box).to_be_checked()
-    expect(box).to_be_disabled()

@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Route, expect
 
 from tests.conftest import CONFIG, App, Visitor, becomes, in_module
+from tests.support.http_client import marker
 from tests.support.scripted_server import Running
 
 pytestmark = pytest.mark.browser
@@ -88,14 +89,15 @@ def words(count: int) -> list[str]:
 
 
 @pytest.mark.gate("An answer goes on after the network was gone.")
-def test_lost_network_loses_and_repeats_nothing(app: App, visit: Visit) -> None:
-    visitor = visit(app.url, fresh=True)
+def test_lost_network_loses_and_repeats_nothing(app: App, visit: Visit, model_server: Running) -> None:
+    visitor, held, before = visit(app.url, fresh=True), marker(), len(model_server.journal())
     requests: list[str] = []
     visitor.page.on("request", lambda request: requests.append(request.url) if "/runs/" in request.url else None)
-    visitor.say("!pace 100 !text " + " ".join(words(400)))
+    visitor.say(f"!tokens 400 hold 60 {held}")
     expect(visitor.bubbles.first).to_contain_text("word40")
     visitor.page.context.set_offline(True)
-    visitor.page.wait_for_timeout(1000)
+    model_server.release(held)
+    model_server.wait_for(lambda journal: journal[before]["ended"])
     assert "word399" not in visitor.bubbles.last.inner_text()
     visitor.page.context.set_offline(False)
     expect(visitor.caption).to_contain_text("tokens", timeout=60_000)
@@ -105,8 +107,8 @@ def test_lost_network_loses_and_repeats_nothing(app: App, visit: Visit) -> None:
 
 
 @pytest.mark.gate("An answer arrives even if a proxy holds streams back.")
-def test_blocked_stream_is_polled(app: App, visit: Visit) -> None:
-    visitor = visit(app.url, fresh=True)
+def test_blocked_stream_is_polled(app: App, visit: Visit, model_server: Running) -> None:
+    visitor, silence = visit(app.url, fresh=True), marker()
     held: list[Route] = []
 
     def hold(route: Route) -> None:
@@ -116,9 +118,10 @@ def test_blocked_stream_is_polled(app: App, visit: Visit) -> None:
             held.append(route)  # never answered
 
     visitor.page.route(STREAMS, hold)
-    visitor.say("!tokens 1200 @200")
-    expect(visitor.chat).to_contain_text("word100", timeout=10_000)
-    expect(visitor.chat).not_to_contain_text("word1199")
+    visitor.say(f"!tokens 1200 hold 300 {silence}")
+    expect(visitor.chat).to_contain_text("word299")
+    expect(visitor.stop).to_be_visible()
+    model_server.release(silence)
     expect(visitor.caption).to_contain_text("1,200 tokens", timeout=60_000)
     assert shown_words(visitor) == words(1200)
     assert len(held) == 1

@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Route, expect
 
 from tests.conftest import CONFIG, App, Visitor, becomes
+from tests.support.http_client import marker
 from tests.support.scripted_server import Config, Running, running
 
 pytestmark = pytest.mark.browser
@@ -180,16 +181,16 @@ def test_second_page_sees_and_stops_answer(app: App, visit: Visit) -> None:
 
 
 @pytest.mark.gate("Two tabs on one chat show the same.")
-def test_tabs_on_one_chat_show_the_same(app: App, visit: Visit) -> None:
-    first = visit(app.url)
+def test_tabs_on_one_chat_show_the_same(app: App, visit: Visit, model_server: Running) -> None:
+    first, held = visit(app.url), marker()
     first.ask("!text One.")
     second = visit(app.url, like=first)
     second.box.fill("not sent yet")
-    first.say("!tokens 160 @20")
+    first.say(f"!tokens 160 hold 20 {held}")
     expect(second.mine).to_have_count(2)
     expect(second.bubbles.last).to_contain_text("word5")
     expect(second.stop).to_be_visible()
-    expect(second.bubbles.last).not_to_contain_text("word159", timeout=1)  # it is still being written
+    model_server.release(held)
     first.idle()
     second.idle()
     expect(second.chat).to_contain_text("word159")

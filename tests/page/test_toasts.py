@@ -68,20 +68,6 @@ def test_toast_is_a_message_with_one_button(app: App, visit: Visit, locale: str,
     visitor.shot(f"toast-lost-{locale}")
 
 
-def test_refusal_repeats_no_note_of_a_file(app: App, visit: Visit, tmp_path: Path) -> None:
-    visitor = visit(app.url)
-    names = ("one.png", "two.png")
-    for name in names:
-        (tmp_path / name).write_bytes(media_files.picture("PNG"))
-    visitor.page.locator("#composer input[type=file]").set_input_files([tmp_path / name for name in names])
-    notes = visitor.page.locator("#attached li.refused")
-    expect(notes).to_have_count(1)
-    visitor.say("What is this?")
-    expect(visitor.hint).to_have_text(NOT_SENT)
-    expect(notes).to_contain_text("Qwen3-8B cannot see pictures. Remove the 2 pictures")
-    visitor.shot("not-sent")
-
-
 @pytest.mark.parametrize(
     ("locale", "sentence"),
     [

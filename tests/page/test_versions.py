@@ -88,8 +88,8 @@ def test_versions_and_branches(app: App, visit: Visit) -> None:
     visitor.shot("branched")
     numbers_are_whole(visitor)
     titles.last.click()
-    expect(begun).to_have_count(0, timeout=3000)  # else it goes after 6 s
     expect(visitor.chat).to_contain_text("Other.")
+    expect(begun).to_have_count(0, timeout=3000)  # else it goes after 6 s
     titles.first.click()
     expect(visitor.mine).to_have_count(1)
     expect(question).to_have_count(0)

@@ -76,6 +76,8 @@ SERVERS: dict[str, Callable[[Path], str]] = {"postgres": postgres_server.url_of,
 """The stores whose tests start a server: a function of an empty folder that returns the URL of an empty store."""
 STORE_PARAMS = [pytest.param(name, marks=pytest.mark.slow if name in SERVERS else ()) for name in STORES]
 """The names of the stores, as parameters of a fixture."""
+KINDS = ("sqlite", "json")
+"""A store of tables and one of keys, for tests of what uses a store: that all are alike is tested in tests/history."""
 
 
 async def in_memory(_: Path, store: Any) -> bytes:

@@ -38,7 +38,7 @@ def encoded(image: Image.Image, format_: str, **options: Any) -> bytes:
     """Return a picture as bytes, encoded by Pillow or libheif."""
     out = io.BytesIO()
     if format_ == "HEIF":
-        pillow_heif.from_pillow(image).save(out, quality=80, **options)
+        pillow_heif.from_pillow(image).save(out, quality=80, **{"enc_params": {"preset": "ultrafast"}, **options})
     else:
         image.save(out, format_, **options)
     return out.getvalue()

@@ -1,5 +1,7 @@
 """Views of a conversation without a page, and the widgets of a page."""
 
+# ruff: noqa: E402 - Gradio is imported as the app does it, which takes half the time
+
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -8,6 +10,10 @@ from pathlib import Path
 from tempfile import mkdtemp
 from time import monotonic
 from typing import Any
+
+from agent.web.gradio_compat.import_hook import import_gradio
+
+import_gradio()
 
 import gradio as gr
 from starlette.requests import Request

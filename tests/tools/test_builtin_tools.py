@@ -61,6 +61,7 @@ def test_integers_are_exact(left: int, right: int, sign: str) -> None:
     assert evaluate(f"({left}) {sign} ({right})") == str(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("expression", "reason"),
     [

@@ -377,7 +377,7 @@ async def waits() -> None:
 
 
 def blocks() -> None:
-    RELEASE.wait(5)
+    RELEASE.wait(60)
 
 
 async def deaf() -> str:
@@ -403,7 +403,7 @@ async def test_slow_tool_times_out(function: Any) -> None:
     RELEASE.clear()
     at = time.monotonic()
     by_default = await call(function, seconds=0.1)
-    assert time.monotonic() - at < 5
+    assert time.monotonic() - at < 60
     assert (by_default.outcome, by_default.content) == ("failed", "The tool took longer than 0.1 s and was given up.")
     own = await call(tool(timeout=0.05)(function), seconds=60)
     assert own.content == "The tool took longer than 0.05 s and was given up."

@@ -242,6 +242,7 @@ async def by_program(page: Conversations, message: dict[str, Any], switch: bool,
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("switch", [False, True], ids=["off", "on"])
 @pytest.mark.parametrize("way", [by_page, by_program])
 async def test_switch_for_transcription_reaches_the_message(

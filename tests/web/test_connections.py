@@ -356,18 +356,18 @@ def test_app_survives_more_connections_than_files(start_app: Callable[..., App])
     held: list[socket.socket] = []
     try:
         for _ in range(3 * FILES):
-            one = socket.create_connection(("127.0.0.1", app.port), timeout=10)
+            one = socket.create_connection(("127.0.0.1", app.port), timeout=60)
             held.append(one)
             one.sendall(HALF)
         for _ in range(10):
-            assert httpx.get(app.url + "/healthz", trust_env=False, timeout=10).status_code == 200
+            assert httpx.get(app.url + "/healthz", trust_env=False, timeout=60).status_code == 200
         assert len(app.log) < 20_000
         becomes(True, lambda: _is_closed(held[0]))  # the oldest one, long before its headers are late
     finally:
         for one in held:
             one.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert httpx.get(app.url + "/readyz", trust_env=False, timeout=10).status_code == 200
+    assert httpx.get(app.url + "/readyz", trust_env=False, timeout=60).status_code == 200
 
 
 def _is_closed(connection: socket.socket) -> bool:

@@ -45,15 +45,6 @@ def is_served(visitor: HttpVisitor) -> bool:
 
 
 @pytest.mark.full
-def test_event_flood_leaves_slots_for_others(start_app: StartApp, visitors: Callable[..., HttpVisitor]) -> None:
-    app = start_app()
-    attacker, other = visitors(app), visitors(app)
-    statuses = Counter(attacker.begin("!wait 30", session=f"s{number}").status for number in range(60))
-    assert statuses[200] <= 32
-    assert is_served(other)
-
-
-@pytest.mark.full
 def test_many_cookies_of_one_address_leave_slots(start_app: StartApp, visitors: Callable[..., HttpVisitor]) -> None:
     app = start_app()
     other = visitors(app, address="5.6.7.9")

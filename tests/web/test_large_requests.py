@@ -51,7 +51,6 @@ from tests.support.asgi_requests import asked, longest_step, routes_of
 from tests.support.gate_rows import gate_rows
 from tests.support.history_laws import chain, prompt
 from tests.support.http_client import HttpVisitor, send_raw
-from tests.support.page_events import send_event
 from tests.support.scripted_server import Config, Running
 from tests.support.waiting import until
 
@@ -273,17 +272,6 @@ async def test_every_route_counts_or_costs_little(tmp_path: Path, monkeypatch: p
     known = [rf"{'(GET|HEAD)' if 'conversations' in one else '[A-Z]+'} ({one})" for one in UNCOUNTED.values()]
     assert {route for route in free if not any(re.fullmatch(one, route) for one in known)} == set()
     assert len(counted) > 25
-
-
-@pytest.mark.full
-def test_plans_of_attached_files_are_counted(start_app: Callable[..., App]) -> None:
-    visitor = HttpVisitor(start_app("[public]\non = true\n").url)
-    files = [{"path": visitor.upload("a.txt", b"Hello"), "meta": {"_type": "gradio.FileData"}}]
-    said = list[str]()
-    while not any("Too many requests" in text for text in said) and len(said) <= REQUESTS_EACH:
-        said.append(send_event(visitor, "attached", {"composer": {"text": "", "files": files}}).text)
-    assert "a.txt" in said[0]
-    assert ["Too many requests" in text for text in said] == [False] * REQUESTS_EACH + [True]
 
 
 LARGEST_NAMES = {

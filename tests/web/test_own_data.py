@@ -30,7 +30,7 @@ from agent.web.chat.conversations import Conversations
 from agent.web.chat.own_data import OwnData, OwnDataSummary
 from agent.web.chat.visitor import Visitor
 from tests.conftest import App
-from tests.support.history_stores import STORE_PARAMS, STORES, Clock, started
+from tests.support.history_stores import KINDS, STORES, Clock, started
 from tests.support.http_client import HttpVisitor
 from tests.support.live_folders import files_with
 from tests.support.media_files import random_png
@@ -44,7 +44,7 @@ NOTHING = OwnDataSummary()
 MARK = "quizzaciously"
 
 
-@pytest.fixture(params=STORE_PARAMS)
+@pytest.fixture(params=KINDS)
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[HistoryStore]:
     opened = await STORES[request.param](tmp_path, Clock())
     yield opened

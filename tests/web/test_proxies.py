@@ -5,7 +5,6 @@ Two apps run behind each proxy, one at the root and one under /chat. The certifi
 
 import ssl
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,10 +125,7 @@ def test_stop_reaches_model(proxy: Proxy, server: Running, path: str) -> None:
         job = client.submit({"text": "!tokens 2000 @20", "files": []}, "", {}, api_name="/chat")
         next(value for value in job if value["text"])
         job.cancel()
-        until = time.monotonic() + 10
-        while server.journal()[-1]["ended"] is None and time.monotonic() < until:
-            time.sleep(0.05)
-        assert server.journal()[-1]["ended"] == "client_closed"
+        assert server.wait_for(lambda journal: journal[-1]["ended"])[-1]["ended"] == "client_closed"
     finally:
         client.close()
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import signal
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -42,7 +41,7 @@ from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.transcript import Turn, to_turns
 from agent.web.chat.turns import render_turn
 from agent.web.chat.visitor import Visitor as Asker
-from tests.conftest import App, Visitor, becomes
+from tests.conftest import App, Visitor
 from tests.support.asking_tools import ASKING_CONFIG, send
 from tests.support.models import FakeLocalModels
 from tests.support.scripted_server import Running
@@ -374,33 +373,6 @@ def sent(app: App) -> list[str]:
     return file.read_text().splitlines() if file.exists() else []
 
 
-@pytest.mark.browser
-def test_button_answers_survive_restart(asking: App, visit: Visit) -> None:
-    visitor = visitor_with_tools(visit, asking)
-    visitor.say(ASK)
-    expect(question(visitor)).to_contain_text("Which <b>table</b>?")
-    visitor.shot("question")
-    visitor.page.reload()
-    expect(question(visitor)).to_contain_text("Which <b>table</b>?")
-    asking.stop(signal.SIGKILL)
-    asking.start()
-    visitor.open(asking.url)
-    expect(question(visitor)).to_contain_text("Which <b>table</b>?")
-    press(visitor, "yearly")
-    expect(visitor.mine.last).to_have_text("yearly")
-    expect(visitor.caption).to_contain_text("tokens")
-    expect(visitor.bubbles.filter(has_text='"role": "tool"')).to_contain_text('"content": "yearly"')
-    expect(question(visitor)).to_have_count(0)
-    visitor.idle()
-    expect(visitor.chat).not_to_contain_text("Result", use_inner_text=True)  # finished tools are collapsed
-    said = visitor.chat.locator(".bubble")
-    before = said.all_inner_texts()
-    visitor.shot("question-answered")
-    visitor.page.reload()
-    expect(visitor.mine.last).to_have_text("yearly")
-    becomes(before, said.all_inner_texts)
-
-
 @pytest.mark.gate("A tool that needs approval runs only when approved.")
 @pytest.mark.browser
 def test_tool_runs_only_when_approved(asking: App, visit: Visit, model_server: Running) -> None:
@@ -436,40 +408,6 @@ def test_tool_runs_only_when_approved(asking: App, visit: Visit, model_server: R
     assert len(sent(asking)) == len(already) + 2
     results = [m["content"] for m in model_server.journal()[-1]["body"]["messages"] if m["role"] == "tool"]
     assert "Ann is on holiday." in results[-1]
-
-
-@pytest.mark.browser
-def test_two_devices_use_approval_once(asking: App, visit: Visit) -> None:
-    one = visitor_with_tools(visit, asking)
-    one.say(SEND)
-    expect(question(one)).to_be_visible()
-    other = visit(asking.url, elsewhere=one)
-    expect(question(other)).to_be_visible()
-    already = sent(asking)
-    press(one, "Allow")
-    expect(question(one)).to_have_count(0)
-    one.idle()
-    press(other, "Allow")
-    expect(other.page.locator("#hint")).to_contain_text("This question is no longer open")
-    assert sent(asking) == [*already, "Ann: Hi!"]
-
-
-@pytest.mark.browser
-def test_question_and_approval_come_in_turn(asking: App, visit: Visit) -> None:
-    visitor = visitor_with_tools(visit, asking, phone=True)
-    visitor.say(BOTH)
-    expect(question(visitor)).to_contain_text("Which?")
-    already = sent(asking)
-    visitor.idle()
-    visitor.say("The second.")
-    expect(question(visitor)).to_contain_text("Allow send to run")
-    expect(visitor.mine.last).to_have_text("The second.")
-    assert sent(asking) == already
-    visitor.shot("approval-phone")
-    press(visitor, "Allow")
-    expect(visitor.bubbles.filter(has_text="Both done.")).to_be_visible()
-    visitor.idle()
-    assert sent(asking) == [*already, "Ann: Hi!"]
 
 
 @pytest.mark.browser

@@ -6,7 +6,6 @@ import signal
 import socket
 import sqlite3
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 
@@ -200,13 +199,3 @@ def test_second_process_on_one_folder_ends_no_living_run(start_app: Callable[...
     assert end() is None
     first.stop(signal.SIGKILL)
     becomes("interrupted", end)
-
-
-@pytest.mark.full
-def test_many_readers_of_one_answer_get_the_same(app: App) -> None:
-    visitor = HttpVisitor(app.url)
-    run = begun(app, visitor, "!tokens 400 @200")
-    with ThreadPoolExecutor(10) as pool:
-        texts = list(pool.map(lambda _: visitor.ask("GET", path(run)).text, range(10)))
-    assert len(set(texts)) == 1 or len({json.dumps(parsed(text)) for text in texts}) == 1
-    assert answer(parsed(texts[0])).count("word") == 400

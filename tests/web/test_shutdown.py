@@ -207,26 +207,6 @@ def test_long_answer_is_cut_and_stored(start: Start, model_server: Running) -> N
     model_server.wait_for(lambda journal: journal[before]["ended"] == "client_closed")
 
 
-@pytest.mark.full
-def test_idle_app_ends_soon(start: Start) -> None:
-    own = start(drain=60)
-    with connected(own) as idle:
-        assert ask(idle, "!text hello").result(60)["finish_reason"] == "stop"
-        own.process.send_signal(signal.SIGTERM)
-        assert ended(own) == 0
-    assert "Going down" not in own.log
-
-
-@pytest.mark.full
-def test_closed_terminal_is_a_signal(start: Start) -> None:
-    own = start(drain=1)
-    with connected(own) as reader:
-        writing(ask(reader, "!tokens 9000 @200"), "word20")
-        own.process.send_signal(signal.SIGHUP)
-        assert ended(own) == 0
-    cut_short(own, "word20")
-
-
 def test_uninterruptible_tool_does_not_delay_exit(start: Start, model_server: Running) -> None:
     own = start(drain=1)
     with connected(own) as reader:
@@ -294,20 +274,6 @@ time.sleep(120)
 
 
 # make run
-
-
-@pytest.mark.full
-def test_ctrl_c_stops_make_run(start: Start) -> None:
-    own = start(MAKE, drain=2.5)
-    processes = family(own.process.pid)
-    with connected(own) as reader:
-        job = ask(reader, "!tokens 9000 @200")
-        writing(job, "word20")
-        os.killpg(own.process.pid, signal.SIGINT)
-        assert job.result(60)["finish_reason"] == "cancelled"
-        assert ended(own) == -signal.SIGINT  # make reports a signal this way; a shell shows 130
-    assert left(processes) == []
-    cut_short(own, "word100")
 
 
 def test_sigterm_to_make_run_reaches_app_once(start: Start) -> None:

@@ -656,23 +656,6 @@ def test_login_gives_access_to_hub_models(
 
 
 @pytest.mark.browser
-def test_login_uses_visitor_language(logged_out: Callable[..., Visitor]) -> None:
-    visitor = logged_out("de-DE")
-    button = visitor.page.locator("#login")
-    settings = visitor.page.get_by_role("button", name="Einstellungen auf- oder zuklappen")
-    for person in ("ann", "bob"):
-        settings.click()
-        expect(button).to_have_text("Mit Hugging Face anmelden")
-        button.click()
-        visitor.page.get_by_role("link", name=person).click()
-        settings.click()
-        expect(button).to_have_text(f"Abmelden ({person})")
-        visitor.shot("space-log-out-de")
-        with visitor.page.expect_navigation():
-            button.click()
-
-
-@pytest.mark.browser
 def test_login_in_frame_needs_no_third_party_cookies(
     front: Front, frame: Callable[..., Framed], with_login: App, router: Running
 ) -> None:

@@ -38,7 +38,7 @@ from agent.web.chat.transcript import is_prompt
 from agent.web.chat.visitor import Visitor
 from tests.conftest import App, becomes
 from tests.support.history_laws import Law, check, laws_for
-from tests.support.history_stores import STORE_PARAMS, STORES, TEMPORARY, Clock, subject_name
+from tests.support.history_stores import STORES, TEMPORARY, Clock, subject_name
 from tests.support.http_client import HttpVisitor, marker
 from tests.support.media_files import random_png
 from tests.support.models import FakeLocalModels
@@ -131,12 +131,7 @@ async def house(server: Running, tmp_path: Path) -> AsyncIterator[House]:
     await made.store.aclose()
 
 
-@pytest.mark.parametrize("name", STORE_PARAMS)
-async def test_whole_chat_stores_nothing(
-    name: str, server: Running, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    kept = await STORES[name](tmp_path, Clock())
-    house = House(tmp_path, kept, server.base_url)
+async def test_whole_chat_stores_nothing(house: House, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     page, chat = house.page, await house.begin()
     (sent := tmp_path / "sent.png").write_bytes(random_png())
     await house.say(chat, f"!text {WORD}", files=[str(sent)])
@@ -331,6 +326,7 @@ def test_chat_that_ends_is_written_by_its_owner_only() -> None:
         memory.to_write(chat.id, "bob")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", laws_for(TEMPORARY), ids=lambda law: law.name)
 async def test_kept_conversations_keep_all_laws(law: Law, tmp_path: Path) -> None:
     await check(law, subject_name("TEMPORARY"), tmp_path)

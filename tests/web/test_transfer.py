@@ -38,7 +38,7 @@ from agent.web.chat.storage_quota import FAR_FUTURE, StorageQuota
 from agent.web.chat.visitor import Visitor
 from tests.conftest import CONFIG, App, becomes
 from tests.support.foreign_requests import stored_conversations
-from tests.support.history_stores import STORE_PARAMS, STORES, Clock, chain, prompt, started
+from tests.support.history_stores import KINDS, STORES, Clock, chain, prompt, started
 from tests.support.http_client import Answer, HttpVisitor, marker, owner_in, send_raw
 from tests.support.media_files import harmful_pictures, random_png
 from tests.support.models import VISION_MODEL
@@ -432,7 +432,7 @@ class House:
         return texts_of(await self.store.history(await self.store.get(record.id, owner=ANN.owner)))
 
 
-@pytest.fixture(params=STORE_PARAMS)
+@pytest.fixture(params=KINDS)
 async def house(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[House]:
     store, media, busy = await STORES[request.param](tmp_path, Clock()), MediaStore(tmp_path / "media"), set[str]()
     quota = StorageQuota(None, store, media, tmp_path)
