@@ -19,7 +19,7 @@ from agent.limits import Limits
 from agent.local.connect_by_name import connect_by_name
 from agent.local.manager import LocalModels
 from agent.models.catalog import use_table_in
-from agent.providers import Connection, Endpoint, connect
+from agent.providers.connection import Connection, Endpoint, connect
 from agent.providers.discovery import discover
 from agent.runtime.loop_thread import LoopThread
 from agent.settings import Settings, load_settings, start_logging

@@ -20,11 +20,11 @@ from agent.keyword_arguments import shown
 from agent.limits import Limits
 from agent.messages.prompt import prompt_parts
 from agent.models.catalog import AUTO
-from agent.providers import Connection, Embedder, connect_embedder
+from agent.providers.connection import Connection, Embedder, connect_embedder
 from agent.result import Options, RunResult
 from agent.runtime.chat_history import ChatHistory
 from agent.runtime.shared_stores import StoreAddress
-from agent.suspension import Suspension
+from agent.suspension.suspended_run import Suspension
 from agent.tools import Function, Tool, Toolset, as_tool
 
 LONGEST_ID = 200

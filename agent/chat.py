@@ -33,7 +33,7 @@ from agent.run import Run
 from agent.runtime.chat_history import ChatHistory
 from agent.runtime.chat_vectors import ChatVectors
 from agent.runtime.loop_thread import LoopEnded, LoopThread
-from agent.suspension import Pending, Reply
+from agent.suspension.suspended_run import Pending, Reply
 from agent.tools import Tool
 
 BegunRun = tuple[Run, "asyncio.Task[None]"]

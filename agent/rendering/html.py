@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from html import escape
 
-from agent.i18n import ngettext
+from agent.i18n.text import ngettext
 from agent.i18n.translator import Translator
 from agent.rendering.code_colors import colored
 from agent.rendering.markdown import BEGIN, END, MOST, PICTURES, link

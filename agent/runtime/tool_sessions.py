@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 
 from agent.errors import AgentError, InputError, reason_of
-from agent.i18n import _
+from agent.i18n.text import _
 from agent.tools import GRACE_SECONDS, Tool, Toolset
 
 log = logging.getLogger(__name__)

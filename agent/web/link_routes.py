@@ -21,7 +21,7 @@ from starlette.requests import ClientDisconnect
 from agent.errors import AgentError, Busy, InputError, Limited, NotFound
 from agent.files.store import MediaStore
 from agent.history import Link
-from agent.i18n import LocalizedText, _
+from agent.i18n.text import LocalizedText, _
 from agent.i18n.translator import Translator, negotiate
 from agent.rendering.html import html_mark
 from agent.settings import Settings

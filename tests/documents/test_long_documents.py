@@ -20,7 +20,7 @@ from agent.files.parts import quoted_file
 from agent.files.passages import sections_of_text
 from agent.files.store import MediaStore
 from agent.history.memory import MemoryStore
-from agent.providers import ServedModel
+from agent.providers.connection import ServedModel
 from agent.result import RunResult
 from agent.settings import LocalSettings, Settings
 from agent.tools import execute

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import ToolCallPart
 
-from agent.i18n import LocalizedText
+from agent.i18n.text import LocalizedText
 from agent.i18n.translator import LANGUAGES, Translator
 from agent.rendering.steps import REASON_LENGTH, SENTENCES, failure_reason, localized_error, short_reason
 from agent.settings import ROOT

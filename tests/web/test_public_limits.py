@@ -18,7 +18,7 @@ from agent.files.store import MediaStore
 from agent.history.memory import MemoryStore
 from agent.models.catalog import ModelSpec
 from agent.models.catalog import load_catalog as catalog
-from agent.providers import Endpoint, ServedModel
+from agent.providers.connection import Endpoint, ServedModel
 from agent.rendering.bubbles import Turn
 from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.tools import ask_user

@@ -27,10 +27,10 @@ from agent.files.store import MediaStore
 from agent.history import Entry, Note, Record
 from agent.history.memory import MemoryStore
 from agent.models.catalog import ModelSpec
-from agent.providers import Endpoint, ServedModel, Status
+from agent.providers.connection import Endpoint, ServedModel, Status
 from agent.rendering.bubbles import Turn as ShownTurn
 from agent.settings import LocalSettings, PublicSettings, Settings
-from agent.suspension import Approve, Refuse
+from agent.suspension.suspended_run import Approve, Refuse
 from agent.tools import ask_user
 from agent.tools.builtin import calculate
 from agent.web.chat.attachments import MAX_TEXT
