@@ -22,9 +22,9 @@ MODULES = (
     "agent.tools.rest",
     "agent.tools.mcp",
     "agent.fetch",
-    "agent.suspension.ledgers",
-    "agent.suspension.ledgers.postgres",
-    "agent.suspension.ledgers.redis",
+    "agent.suspension.ledger",
+    "agent.suspension.postgres_ledger",
+    "agent.suspension.redis_ledger",
     "agent.history",
 )
 """The modules that programs import from, in the order of the page."""

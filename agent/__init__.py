@@ -25,7 +25,7 @@ from agent.files.parts import Audio, Image
 from agent.limits import Limits
 from agent.messages.prompt import Prompt
 from agent.models.catalog import ModelSpec
-from agent.providers import Connection, Effort, Endpoint, connect
+from agent.providers.connection import Connection, Effort, Endpoint, connect
 from agent.response_types import (
     ErrorResponse,
     ReasoningResponse,
@@ -39,10 +39,10 @@ from agent.response_types import (
 )
 from agent.result import FinishReason, Journal, Options, RunOptions, RunResult
 from agent.run import Run
-from agent.suspension import Approve, Pending, Refuse, Suspension
 from agent.suspension.seals import Seals
+from agent.suspension.suspended_run import Approve, Pending, Refuse, Suspension
 from agent.telemetry import Telemetry
-from agent.tools import Tool, Toolset, ask_user, tool
+from agent.tools.tool import Tool, Toolset, ask_user, tool
 
 __all__ = [
     "Agent",

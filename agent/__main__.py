@@ -19,11 +19,11 @@ from agent.limits import Limits
 from agent.local.connect_by_name import connect_by_name
 from agent.local.manager import LocalModels
 from agent.models.catalog import use_table_in
-from agent.providers import Connection, Endpoint, connect
+from agent.providers.connection import Connection, Endpoint, connect
 from agent.providers.discovery import discover
 from agent.runtime.loop_thread import LoopThread
 from agent.settings import Settings, load_settings, start_logging
-from agent.tools import Tool, Toolset, presets
+from agent.tools.tool import Tool, Toolset, presets
 
 
 def main(argv: Sequence[str] | None = None) -> int:

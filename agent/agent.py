@@ -32,16 +32,16 @@ from agent.messages.continuation import unfinished_text
 from agent.messages.prompt import Prompt, check_question, fetch_urls, to_messages
 from agent.models.catalog import AUTO, Capabilities
 from agent.output import AnswerType, T, read_output
-from agent.providers import Connection, ModelChoice, OwnsServers
+from agent.providers.connection import Connection, ModelChoice, OwnsServers
 from agent.providers.stand_ins import StandIns
 from agent.result import DEFAULTS, Journal, Options, RunOptions, RunPlan, RunResult, shared_options
 from agent.run import Run
 from agent.runtime.tool_sessions import tools_by_name
-from agent.suspension import SCHEMA, Reply, Resumption, Suspension, match_answers
+from agent.suspension.refusals import refused
 from agent.suspension.seals import Seals
-from agent.suspension.sentences import refused
+from agent.suspension.suspended_run import SCHEMA, Reply, Resumption, Suspension, match_answers
 from agent.telemetry import Telemetry
-from agent.tools import Function, Tool, Toolset
+from agent.tools.tool import Function, Tool, Toolset
 
 
 class _User:

@@ -20,12 +20,12 @@ from agent.keyword_arguments import shown
 from agent.limits import Limits
 from agent.messages.prompt import prompt_parts
 from agent.models.catalog import AUTO
-from agent.providers import Connection, Embedder, connect_embedder
+from agent.providers.connection import Connection, Embedder, connect_embedder
 from agent.result import Options, RunResult
 from agent.runtime.chat_history import ChatHistory
 from agent.runtime.shared_stores import StoreAddress
-from agent.suspension import Suspension
-from agent.tools import Function, Tool, Toolset, as_tool
+from agent.suspension.suspended_run import Suspension
+from agent.tools.tool import Function, Tool, Toolset, as_tool
 
 LONGEST_ID = 200
 """The most characters of a chat's id."""

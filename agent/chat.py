@@ -33,8 +33,8 @@ from agent.run import Run
 from agent.runtime.chat_history import ChatHistory
 from agent.runtime.chat_vectors import ChatVectors
 from agent.runtime.loop_thread import LoopEnded, LoopThread
-from agent.suspension import Pending, Reply
-from agent.tools import Tool
+from agent.suspension.suspended_run import Pending, Reply
+from agent.tools.tool import Tool
 
 BegunRun = tuple[Run, "asyncio.Task[None]"]
 """A run that has begun, and the task that ends once its chat has its result."""

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse
 
 from agent.errors import InputError
-from agent.i18n import _
+from agent.i18n.text import _
 from agent.keyword_arguments import explains_fields, shown
 from agent.messages.unknown_fields import dropped_fields
 

@@ -29,7 +29,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Literal, TypeVar
 
-from agent.i18n import _, joined
+from agent.i18n.text import _, joined
 
 ProviderErrorKind = Literal[
     "key",

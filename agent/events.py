@@ -18,7 +18,7 @@ from agent.errors import ProviderError
 from agent.providers.retry import Wait
 from agent.response_types import Content, Response, ResponseType
 from agent.result import RunPlan, RunResult
-from agent.suspension import Pending
+from agent.suspension.suspended_run import Pending
 
 log = logging.getLogger(__name__)
 

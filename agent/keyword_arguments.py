@@ -27,7 +27,7 @@ from typing import (
 )
 
 from agent.errors import AgentError, InputError, without_logins
-from agent.i18n import _
+from agent.i18n.text import _
 
 P = ParamSpec("P")
 R = TypeVar("R")

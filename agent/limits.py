@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from agent.i18n import N_, LocalizedText, _, joined
+from agent.i18n.text import N_, LocalizedText, _, joined
 from agent.keyword_arguments import explains_fields
 
 MAX_REFUSAL_LENGTH = 300

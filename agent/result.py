@@ -26,18 +26,18 @@ from agent.errors import AgentError, InputError
 from agent.files.long_documents import LongDocument
 from agent.files.vectors import Vectors
 from agent.history import Note
-from agent.i18n import _, joined
+from agent.i18n.text import _, joined
 from agent.keyword_arguments import ExplainsAttributes, explains_fields, meant_by, shown
 from agent.limits import Limits
 from agent.messages.openai import to_openai
 from agent.models.catalog import Dialect, ModelSpec
 from agent.output import OutputType
-from agent.providers import Connection, Effort, ModelChoice, Reasoning, effort_note, is_reasoning
+from agent.providers.connection import Connection, Effort, ModelChoice, Reasoning, effort_note, is_reasoning
 from agent.providers.stand_ins import StandIns
 from agent.responses import PART_SEPARATOR, is_blank
-from agent.suspension import Pending
 from agent.suspension.seals import Seals
-from agent.tools import Function, Tool, Toolset
+from agent.suspension.suspended_run import Pending
+from agent.tools.tool import Function, Tool, Toolset
 
 FinishReason = Literal["stop", "length", "content_filter", "cancelled", "suspended", "limit", "error"]
 

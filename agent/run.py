@@ -18,14 +18,14 @@ from agent.errors import AgentError, InputError
 from agent.events import Event, EventQueue, Observers, RunEnded, RunStarted
 from agent.keyword_arguments import ExplainsAttributes, no_attribute
 from agent.messages.adapt import check_prompt
-from agent.providers import ChosenLater
+from agent.providers.connection import ChosenLater
 from agent.providers.retry import Wait
 from agent.responses import Response
 from agent.result import FinishReason, Journal, OutputT, RunPlan, RunResult
 from agent.runtime.agent_loop import AgentLoop
 from agent.runtime.outcome import INTERNAL_ERROR, Outcome
 from agent.runtime.run_stream import RunStream
-from agent.suspension import Resumption
+from agent.suspension.suspended_run import Resumption
 from agent.system.threads import run_to_completion
 
 log = logging.getLogger(__name__)

@@ -258,7 +258,7 @@ class Settings(_ServerSection, _HistorySection, _AgentSection):
     files, see `agent.files.places`; "" is a folder in `data_dir`. Both can hold a password.
 
     `embeddings` names what makes vectors for the search in long documents: "provider:model", or the URL of a server,
-    see `agent.providers.connect_embedder`. "" is none. It can hold a password.
+    see `agent.providers.connection.connect_embedder`. "" is none. It can hold a password.
 
     With `titles`, the model writes the titles of conversations, unless `public` is set.
 

@@ -33,8 +33,8 @@ from pydantic_ai.settings import ModelSettings
 
 from agent import Agent, Endpoint, ModelSpec, connect, tool
 from agent.models.catalog import load_catalog
-from agent.providers import Reasoning
 from agent.providers.chat_completions import ChatCompletionsConnection
+from agent.providers.connection import Reasoning
 from agent.providers.discovery import discover
 from bench.gpu_model import LETTERS, SHAPES, write_model
 from bench.load import percentile

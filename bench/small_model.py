@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from agent.agent import Agent
 from agent.local.launch import launch_llama
 from agent.local.weights import SMOLLM2, find
-from agent.providers import Endpoint, connect
+from agent.providers.connection import Endpoint, connect
 from agent.settings import ROOT, load_settings
 from agent.web.chat.system_prompt import default_prompt
 

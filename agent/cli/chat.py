@@ -21,14 +21,14 @@ from agent.display import display
 from agent.errors import AgentError, InputError
 from agent.files.parts import Audio, Image
 from agent.limits import Limits
-from agent.providers import Connection
+from agent.providers.connection import Connection
 from agent.responses import BubbleMarker, pieces_of
 from agent.result import Options, RunResult
 from agent.run import Run
 from agent.runtime.loop_thread import LoopThread
-from agent.suspension import Approve, Pending, Refuse
 from agent.suspension.seals import Seals
-from agent.tools import Function, Tool, Toolset
+from agent.suspension.suspended_run import Approve, Pending, Refuse
+from agent.tools.tool import Function, Tool, Toolset
 
 Read = Callable[[str, str], str | None]
 """Reads a line, with a prompt and an editable start. Returns None at the end of the input."""

@@ -18,7 +18,7 @@ from agent.context import Context
 from agent.errors import HistoryError, InputError
 from agent.history import Note
 from agent.result import Journal
-from agent.suspension import SCHEMA, Suspension
+from agent.suspension.suspended_run import SCHEMA, Suspension
 
 FORMAT, VERSION = "switchboard conversation", 1
 

@@ -6,8 +6,8 @@ import json
 import sys
 from dataclasses import asdict
 
-from agent.doctor import examine
 from agent.doctor.check import Check
+from agent.doctor.examination import examine
 from agent.errors import AgentError
 from agent.settings import read_env_file, start_logging
 

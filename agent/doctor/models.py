@@ -19,7 +19,7 @@ from agent.local.weights import BETTER, SMOLLM2, Weights, find, hub_answers
 from agent.models.catalog import ModelSpec, ProviderSpec
 from agent.models.catalog import load_catalog as catalog
 from agent.models.families import family
-from agent.providers import Endpoint, connect, default_endpoint
+from agent.providers.connection import Endpoint, connect, default_endpoint
 from agent.providers.discovery import discover
 from agent.settings import LocalSettings
 

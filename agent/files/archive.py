@@ -17,8 +17,8 @@ from zipfile import BadZipFile, ZipFile
 from zlib import error as zlib_error
 
 from agent.errors import InputError
-from agent.files.refusals import clean
-from agent.files.sentences import refused
+from agent.files.document_limits import clean
+from agent.files.remarks import refused
 
 MAX_UNPACKED = 200_000_000
 MAX_XML = 50_000_000

@@ -27,13 +27,13 @@ from agent.files.for_model import takes_document, with_document_texts
 from agent.files.images import ImageLimits
 from agent.files.mime import ConvertedMedia, detect_mime, is_text_type, label
 from agent.files.parts import text_file_of
+from agent.files.remarks import refused, sentence
 from agent.files.sandbox import MAX_HEADER_BYTES, SandboxJob, run_decoder, run_in_thread
 from agent.files.sandbox_worker import IS_CLIPPED, IS_SILENT, RATE, too_long
-from agent.files.sentences import refused, sentence
-from agent.i18n import LocalizedText
+from agent.i18n.text import LocalizedText
 from agent.models.catalog import ModelSpec, ProviderSpec, load_catalog
 from agent.plain_text import off_loop
-from agent.providers import RequestQueue
+from agent.providers.connection import RequestQueue
 from agent.system.threads import Threads
 
 FORMATS = {

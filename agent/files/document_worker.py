@@ -20,9 +20,9 @@ from agent.files.kinds import DOCX, EML, HTML, LABELS, NOTEBOOK, PDF, PPTX, RTF,
 from agent.files.mail import read_eml, read_html, read_notebook, read_rtf
 from agent.files.pdf import FILLED_IN, LINKS, marked_page, picture_pages, read_pdf, render_page
 from agent.files.powerpoint import read_pptx
-from agent.files.sentences import sentence
+from agent.files.remarks import sentence
 from agent.files.word import read_docx
-from agent.i18n import LocalizedText
+from agent.i18n.text import LocalizedText
 
 REFUSED = 3
 READERS: dict[str, Callable[[bytes], tuple[str, list[str], Collection[str]]]] = {

@@ -24,12 +24,12 @@ from agent.files.archive import (
     without_definitions,
     xml_refusal,
 )
+from agent.files.document_limits import MAX_CHARACTERS, checked_pages
 from agent.files.drawings import shape_texts
 from agent.files.kinds import LINK, raised
 from agent.files.number_formats import EPOCH, EPOCH_1904, number_text
 from agent.files.passages import ranges_of
-from agent.files.refusals import MAX_CHARACTERS, checked_pages
-from agent.files.sentences import refused
+from agent.files.remarks import refused
 
 MAX_COLUMNS, MAX_ROWS = 16_384, 1_048_576
 """Columns and rows of a sheet in Excel."""

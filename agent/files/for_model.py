@@ -13,7 +13,7 @@ from agent.files.kinds import PDF, SUFFIXES, TEXT, Document
 from agent.files.parts import document_text, extracted_text_of, is_file_name, text_file_of
 from agent.files.passages import Excerpt, are_whole, excerpts, whole_size
 from agent.files.reading import read_document, read_text_file
-from agent.files.sentences import refused
+from agent.files.remarks import refused
 from agent.models.catalog import ModelSpec
 from agent.system.threads import RANKING
 

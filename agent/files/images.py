@@ -13,8 +13,8 @@ from typing import Any
 
 from agent.errors import InputError
 from agent.files.mime import ConvertedMedia, detect_mime, label
-from agent.files.sentences import refused, sentence
-from agent.i18n import LocalizedText
+from agent.files.remarks import refused, sentence
+from agent.i18n.text import LocalizedText
 
 KINDS = ("image/png", "image/jpeg", "image/webp", "image/gif", "image/heic", "image/avif")
 MAX_RATIO = 100

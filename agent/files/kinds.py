@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Literal
 
-from agent.i18n import N_, LocalizedText, ngettext
+from agent.i18n.text import N_, LocalizedText, ngettext
 
 PDF = "application/pdf"
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"

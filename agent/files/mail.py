@@ -14,11 +14,11 @@ from html import unescape
 from html.parser import HTMLParser
 from typing import Any, cast
 
+from agent.files.document_limits import checked_pages, clean
 from agent.files.encodings import codec_of, decode_text
 from agent.files.kinds import raised, with_address
 from agent.files.number_formats import counted
-from agent.files.refusals import checked_pages, clean
-from agent.files.sentences import refused
+from agent.files.remarks import refused
 
 _HEADERS = ("From", "To", "Cc", "Date", "Subject")
 _HIDDEN = ("script", "style", "template", "noscript", "video", "audio", "canvas", "datalist", "defs", "metadata")

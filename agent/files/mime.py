@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from agent.i18n import LocalizedText, listed
+from agent.i18n.text import LocalizedText, listed
 
 SUFFIXES = {
     "image/png": "png",
@@ -59,7 +59,7 @@ class ConvertedMedia:
     """A file converted for a model. `done` lists the changes and is empty if the bytes are unchanged.
 
     `note` tells people about the content, for example that audio is silent. `seconds` is the length of audio, 0 for an
-    image. `agent.files.sentences` has the texts.
+    image. `agent.files.remarks` has the texts.
     """
 
     data: bytes

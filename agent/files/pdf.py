@@ -9,10 +9,10 @@ from io import BytesIO
 from typing import Any
 
 from agent.files.archive import local, outermost
+from agent.files.document_limits import MAX_PAGES, checked_pages, clean
 from agent.files.kinds import LINK, with_address
 from agent.files.locate import find_passage
-from agent.files.refusals import MAX_PAGES, checked_pages, clean
-from agent.files.sentences import refused
+from agent.files.remarks import refused
 
 SIDE = 1_600
 """Pixels of the longer side of a rendered page: as many as the detector of text lines uses."""

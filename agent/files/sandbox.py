@@ -20,8 +20,8 @@ from agent.errors import InputError
 from agent.files import sandbox_worker
 from agent.files.images import KINDS, ImageLimits
 from agent.files.mime import ConvertedMedia, detect_mime, label
-from agent.files.sentences import SENTENCES, refused
-from agent.i18n import LocalizedText
+from agent.files.remarks import SENTENCES, refused
+from agent.i18n.text import LocalizedText
 from agent.system.threads import Threads
 
 T = TypeVar("T")

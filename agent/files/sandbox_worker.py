@@ -19,8 +19,8 @@ from typing import Any, cast
 
 from agent.errors import InputError
 from agent.files import images
-from agent.files.sentences import SENTENCES
-from agent.i18n import LocalizedText
+from agent.files.remarks import SENTENCES
+from agent.i18n.text import LocalizedText
 
 REFUSED = 3
 RATE = 16_000

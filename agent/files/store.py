@@ -14,7 +14,7 @@ from agent.files.mime import SUFFIXES
 from agent.files.owner_files import OwnerFiles
 from agent.files.places import LocalFolder, Place
 from agent.history import new_id
-from agent.i18n import _
+from agent.i18n.text import _
 from agent.system.threads import FILES, run_to_completion
 
 ROUTE = "/media/"

@@ -18,9 +18,9 @@ from agent.errors import InputError, LocalModelError, combine_errors
 from agent.files import transcribe_worker
 from agent.files.mime import ConvertedMedia
 from agent.files.sandbox import SandboxProgram, environment, inherited
-from agent.i18n import N_, LocalizedText, _
+from agent.i18n.text import N_, LocalizedText, _
 from agent.local.weights import HubFile, Pinned, fetch, find, hub_answers
-from agent.providers import RequestQueue, Status
+from agent.providers.connection import RequestQueue, Status
 from agent.system.project import IS_INSTALLED
 
 log = logging.getLogger(__name__)

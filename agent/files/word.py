@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.files.archive import Package, all_of, attribute, child, local, outermost, text_of, value_at
+from agent.files.document_limits import checked_pages
 from agent.files.drawings import DELETED, drawn_text, equation, paragraphs, picture_text, shown_content
 from agent.files.kinds import raised, with_address
 from agent.files.number_formats import counted
-from agent.files.refusals import checked_pages
 
 SECTION_CHARACTERS = 8_000
 """A section of a Word document without headings ends after about this many characters."""

@@ -17,7 +17,7 @@ from pydantic_ai.messages import BaseToolCallPart, BinaryContent, FileUrl
 from agent.errors import HistoryError
 from agent.history.records import Entry, Record
 from agent.history.search import fold, searchable_text
-from agent.i18n import _
+from agent.i18n.text import _
 from agent.system.threads import DECODING
 
 log = logging.getLogger(__name__)

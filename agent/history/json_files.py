@@ -55,7 +55,7 @@ from agent.history.key_value import (
 from agent.history.records import NO_CONVERSATION, Record, now
 from agent.history.run_events import RunEvents, join_events
 from agent.history.uninterrupted import UninterruptedWork
-from agent.i18n import _
+from agent.i18n.text import _
 from agent.system.threads import HISTORY_FILES
 
 T = TypeVar("T")

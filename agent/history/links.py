@@ -14,7 +14,7 @@ from pydantic_core import PydanticSerializationError
 
 from agent.errors import HistoryError, Limited
 from agent.history.records import now
-from agent.i18n import _
+from agent.i18n.text import _
 
 NO_LINK = _("There is no such link.")
 USED_DIGEST = "A link with this digest is stored already, and links are never overwritten."

@@ -14,7 +14,7 @@ from uuid import uuid4
 from pydantic import PlainSerializer, PlainValidator
 from pydantic_ai.messages import ModelMessage
 
-from agent.i18n import LocalizedText, Value, _
+from agent.i18n.text import LocalizedText, Value, _
 from agent.system.steady_time import SteadyTime
 
 

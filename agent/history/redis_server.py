@@ -24,7 +24,7 @@ from redis.exceptions import TimeoutError as NoAnswer
 from agent.errors import ConfigError, HistoryError
 from agent.history.server_errors import connection_reason, refusal_reason, unreachable, unusable
 from agent.history.uninterrupted import UninterruptedWork
-from agent.i18n import _
+from agent.i18n.text import _
 
 MAX_CONNECTIONS = 16
 """Connections of one process. Further calls wait for one of them."""

@@ -58,7 +58,7 @@ from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, Record, ne
 from agent.history.redis_server import Command, RedisServer
 from agent.history.run_events import RunEvents
 from agent.history.search import fold
-from agent.i18n import _
+from agent.i18n.text import _
 from agent.system.threads import DECODING
 
 SCHEMA = 2

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agent.i18n import _
+from agent.i18n.text import _
 
 LEASE_SECONDS = 8.0
 """Seconds after its renewal for which a run cannot be lost."""

@@ -6,7 +6,7 @@ A page that is open to everybody keeps the server's address and its words secret
 from collections.abc import Mapping
 
 from agent.errors import ConnectionCause, HistoryError, StoreUnavailable, cause_of, without_paths
-from agent.i18n import N_, LocalizedText, _
+from agent.i18n.text import N_, LocalizedText, _
 
 _CAUSES: Mapping[ConnectionCause, str] = {
     "unknown_host": N_("no address is known for its host"),

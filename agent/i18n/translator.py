@@ -10,7 +10,7 @@ from gettext import NullTranslations, c2py
 from pathlib import Path
 from typing import Any
 
-from agent.i18n import NumberMarks, render
+from agent.i18n.text import NumberMarks, render
 
 HERE = Path(__file__).parent
 FORMATS = HERE / "formats.json"

@@ -5,7 +5,14 @@ from dataclasses import replace
 
 from agent.errors import InputError, UnknownModel
 from agent.models.catalog import AUTO, Capabilities, load_catalog, with_capabilities
-from agent.providers import Connection, Endpoint, base_url_variable, check_base_url, connect, default_endpoint
+from agent.providers.connection import (
+    Connection,
+    Endpoint,
+    base_url_variable,
+    check_base_url,
+    connect,
+    default_endpoint,
+)
 from agent.settings import load_settings
 
 _OWN_SERVERS = ("vllm", "llama.cpp")

@@ -20,14 +20,14 @@ from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.settings import ModelSettings
 
 from agent.errors import UnknownModel
-from agent.i18n import LocalizedText, _
+from agent.i18n.text import LocalizedText, _
 from agent.local.launch import Launched, check_llama, gpu_memory, launch_llama, launch_vllm
 from agent.local.manager import LocalModels
 from agent.local.process import ServerProcess, loop_runs_here
 from agent.local.vllm_server import find_vllm
 from agent.local.weights import QWEN3_06B, SMOLLM2, Weights, fetch, find
 from agent.models.catalog import AUTO, ModelSpec, load_catalog
-from agent.providers import (
+from agent.providers.connection import (
     Connection,
     Endpoint,
     ForwardingConnection,

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import cast
 
 from agent.errors import LocalModelError, ProviderError
-from agent.i18n import N_, LocalizedText, _
+from agent.i18n.text import N_, LocalizedText, _
 from agent.local.process import ServerProcess, not_answered, reason
 from agent.local.vllm_server import command, environment, free_port, progress
 from agent.models.catalog import ModelSpec
 from agent.models.families import Family, family
-from agent.providers import Endpoint
+from agent.providers.connection import Endpoint
 from agent.providers.discovery import discover
 
 _LLAMA_SERVER = Path(__file__).with_name("llama_server.py")

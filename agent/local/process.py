@@ -14,7 +14,7 @@ import httpx2
 
 from agent.errors import LocalModelError, reason_of, without_paths
 from agent.fetch import tls_context
-from agent.i18n import N_, LocalizedText, _
+from agent.i18n.text import N_, LocalizedText, _
 
 _LINE_END = re.compile(r"[\r\n]+")
 

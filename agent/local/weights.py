@@ -28,7 +28,7 @@ import httpx2
 from filelock import lock_descriptor
 
 from agent.errors import LocalModelError, WeightsMismatch, reason_of
-from agent.i18n import LocalizedText, _
+from agent.i18n.text import LocalizedText, _
 from agent.models.catalog import ModelSpec
 from agent.system.project import FILES
 

@@ -28,9 +28,9 @@ from typing import Any
 import httpx2
 
 from agent.errors import ProviderError
-from agent.i18n import N_, LocalizedText, _
+from agent.i18n.text import N_, LocalizedText, _
 from agent.models.catalog import ModelSpec, load_catalog
-from agent.providers import Endpoint, ServedModel
+from agent.providers.connection import Endpoint, ServedModel
 from agent.providers.http import serve_in_process
 from agent.providers.think_tags import CLOSE, OPEN, begins_tag, without_begun
 

@@ -34,11 +34,11 @@ from agent.errors import InputError, MissingExtra, ProviderError, UnknownModel
 from agent.files.for_model import may_have_text, takes_document
 from agent.files.kinds import DOCX, LABELS, PDF, PPTX, XLSX
 from agent.files.parts import extracted_text_of
-from agent.i18n import N_, LocalizedText, _, listed, ngettext
+from agent.i18n.text import N_, LocalizedText, _, listed, ngettext
 from agent.messages.repair import prepare_messages
 from agent.models.catalog import ModelSpec, load_catalog
 from agent.plain_text import plain_text
-from agent.providers import default_endpoint
+from agent.providers.connection import default_endpoint
 
 NO_PICTURE = "[A picture was here, which this model cannot see.]"
 NO_SOUND = "[A sound was here, which this model cannot hear.]"

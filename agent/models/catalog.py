@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, get_args
 
 from agent.errors import InputError, UnknownModel
-from agent.i18n import _, alternatives, joined
+from agent.i18n.text import _, alternatives, joined
 from agent.keyword_arguments import explains_fields
 from agent.models.families import VARIANT, check_name, family, key_of, short_name
 from agent.system.project import FILES

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, replace
 
 from agent.errors import UnknownModel
-from agent.i18n import _
+from agent.i18n.text import _
 
 VARIANT = re.compile(r"(?::[\w.-]+|[-@]\d{8}|-\d{4}-\d\d-\d\d|-latest)$")
 """The suffix of a dated snapshot, or of a server that the Hugging Face router shall choose."""

@@ -26,7 +26,7 @@ from pydantic_ai.profiles.anthropic import AnthropicModelProfile, anthropic_mode
 from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.settings import ModelSettings
 
-from agent.providers import Effort, Reasoning
+from agent.providers.connection import Effort, Reasoning
 from agent.providers.event_reading import MessagesReader
 from agent.providers.http import END_SECONDS, ClientConnection
 from agent.providers.message_rewriting import MessageRewriting, mapped

@@ -5,7 +5,7 @@ from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
 from agent.errors import InputError, without_logins
-from agent.i18n import _
+from agent.i18n.text import _
 
 _ROUTES = ("/chat/completions", "/completions", "/responses", "/messages", "/embeddings")
 """The ends of addresses that people copy from examples of requests. The SDKs append them to the base URL."""

@@ -46,10 +46,10 @@ from pydantic_ai.tools import RunContext
 from pydantic_ai.usage import RequestUsage
 
 from agent.files.mime import detect_mime
-from agent.i18n import LocalizedText
+from agent.i18n.text import LocalizedText
 from agent.models.catalog import ModelSpec, ProviderSpec
 from agent.plain_text import plain_text
-from agent.providers import Endpoint, Reasoning, StreamingModel
+from agent.providers.connection import Endpoint, Reasoning, StreamingModel
 from agent.providers.discovery import look_up
 from agent.providers.http import ClientConnection
 from agent.providers.message_rewriting import mapped

@@ -11,11 +11,11 @@ import httpx2
 
 from agent.errors import ProviderError
 from agent.fetch import tls_context
-from agent.i18n import _
+from agent.i18n.text import _
 from agent.models.catalog import LONGEST_ANSWER, ModelSpec, Price, carried, load_catalog, longest_answer
 from agent.models.families import LONGEST_NAME, VARIANT, can_chat, short_name
-from agent.providers import Endpoint
 from agent.providers.base_url import without_login
+from agent.providers.connection import Endpoint
 from agent.providers.errors import broken_key, is_broken_key
 
 _MOST_ASKED = 100

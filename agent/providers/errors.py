@@ -27,7 +27,7 @@ from pydantic_ai.exceptions import (
 )
 
 from agent.errors import InputError, MissingKey, ProviderError, ProviderErrorKind, cause_of
-from agent.i18n import N_, LocalizedText, Value, _, alternatives, joined
+from agent.i18n.text import N_, LocalizedText, Value, _, alternatives, joined
 from agent.models.catalog import ProviderSpec
 from agent.models.families import short_name
 from agent.providers.base_url import missing_route, without_login

@@ -17,7 +17,7 @@ from pydantic_ai.providers.google import GoogleProvider
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import RunContext
 
-from agent.providers import Effort, Reasoning
+from agent.providers.connection import Effort, Reasoning
 from agent.providers.http import ClientConnection
 from agent.providers.message_rewriting import mapped
 from agent.providers.reasoning import is_off, least, nearest

@@ -17,7 +17,7 @@ from pydantic_ai.settings import ModelSettings
 from agent.errors import ProviderError
 from agent.fetch import tls_context
 from agent.models.catalog import ModelSpec, ProviderSpec
-from agent.providers import Endpoint, Reasoning
+from agent.providers.connection import Endpoint, Reasoning
 from agent.providers.delta_merging import DeltaMerger, current_count
 from agent.providers.errors import broken_key, explain, explained, is_broken_key, missing_key
 from agent.providers.request_queue import RequestQueue

@@ -12,7 +12,7 @@ from openai.resources.responses import AsyncResponses
 from openai.types.chat import ChatCompletionChunk
 from pydantic_core import to_json
 
-from agent.providers import Endpoint
+from agent.providers.connection import Endpoint
 from agent.providers.event_reading import EventReader
 from agent.providers.http import END_SECONDS
 

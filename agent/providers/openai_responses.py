@@ -15,11 +15,11 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 from pydantic_ai.settings import ModelSettings
 
-from agent.i18n import LocalizedText
+from agent.i18n.text import LocalizedText
 from agent.models.catalog import ModelSpec, ProviderSpec
-from agent.providers import Effort, Endpoint, Reasoning
 from agent.providers.base_url import missing_route
 from agent.providers.chat_completions import ChatCompletionsConnection
+from agent.providers.connection import Effort, Endpoint, Reasoning
 from agent.providers.http import ClientConnection
 from agent.providers.message_rewriting import MessageRewriting, mapped
 from agent.providers.openai_client import sdk_client

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic_ai.exceptions import ModelAPIError
 
-from agent.i18n import N_
+from agent.i18n.text import N_
 from agent.models.catalog import ModelSpec
 from agent.providers.errors import refusal_words
 

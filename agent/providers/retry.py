@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from random import random
 
 from agent.errors import ProviderError, ProviderErrorKind
-from agent.i18n import LocalizedText, _, first_sentence, joined, ngettext
+from agent.i18n.text import LocalizedText, _, first_sentence, joined, ngettext
 
 FIRST_SECONDS, LONGEST_SECONDS = 0.5, 8.0
 """The most seconds to wait before the second try, and before any later try, if the provider asks for no pause."""

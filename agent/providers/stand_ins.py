@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
 from agent.errors import AgentError, LocalModelError, ProviderError, UnknownModel
-from agent.i18n import _, joined, listed
+from agent.i18n.text import _, joined, listed
 from agent.models.catalog import ModelSpec
-from agent.providers import ChosenLater, Connection, Endpoint, ForwardingConnection, Reasoning
+from agent.providers.connection import ChosenLater, Connection, Endpoint, ForwardingConnection, Reasoning
 from agent.providers.retry import is_transient
 
 log = logging.getLogger(__name__)

@@ -37,7 +37,7 @@ from pydantic_ai.settings import ModelSettings, ToolOrOutput
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RequestUsage
 
-from agent.providers import StreamingModel
+from agent.providers.connection import StreamingModel
 
 
 def instruction(tools: Sequence[ToolDefinition], reply: str | None) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from html import escape
 from typing import Any
 
-from agent.i18n import LocalizedText, _, ngettext
+from agent.i18n.text import LocalizedText, _, ngettext
 from agent.i18n.translator import Translator
 from agent.rendering.code_colors import colored
 from agent.rendering.markdown import BEGIN, END, MOST, PICTURES, link

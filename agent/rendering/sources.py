@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 from pydantic_ai.messages import Citation, WebCitationSource
 
 from agent.citations import is_page
-from agent.i18n import LocalizedText, _
+from agent.i18n.text import LocalizedText, _
 
 _TICKS = re.compile("`+")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from string import Formatter
 from typing import Any
 
-from agent.i18n import N_, LocalizedText, _, decimal, ngettext
+from agent.i18n.text import N_, LocalizedText, _, decimal, ngettext
 from agent.i18n.translator import Translator
 
 LONGEST_ERROR = 200

@@ -15,7 +15,7 @@ from agent.errors import AgentError, InputError
 from agent.events import Observers, StateSnapshot, ToolCallEnded, ToolCallStarted
 from agent.files.long_documents import LongDocument, long_documents, prompt_with_passages
 from agent.history import Note, Timings
-from agent.i18n import _, joined
+from agent.i18n.text import _, joined
 from agent.limits import Limit
 from agent.messages.adapt import adapt, check_prompt
 from agent.messages.repair import in_order_of_calls, repair
@@ -32,11 +32,20 @@ from agent.runtime.outcome import NOT_SEALED, Outcome
 from agent.runtime.run_stream import RunStream
 from agent.runtime.tool_sessions import ToolSessions
 from agent.runtime.usage_meter import UsageMeter
-from agent.suspension import STOP, Pending, Resumption, Suspension, ask_to_continue, digests, needs_person, pending_call
 from agent.suspension.seals import pack
+from agent.suspension.suspended_run import (
+    STOP,
+    Pending,
+    Resumption,
+    Suspension,
+    ask_to_continue,
+    digests,
+    needs_person,
+    pending_call,
+)
 from agent.system.threads import run_to_completion
-from agent.tools import Tool, cancelled_result, execute_all
 from agent.tools.documents import with_document_tools
+from agent.tools.tool import Tool, cancelled_result, execute_all
 
 
 class MessageLog:

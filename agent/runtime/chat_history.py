@@ -12,8 +12,8 @@ from agent.errors import Conflict, HistoryError, NotFound
 from agent.history import PROGRAM, PROGRAM_VECTORS, Entry, Note, Record, vectors_id
 from agent.messages.repair import open_calls, repair, unanswered_calls
 from agent.runtime.shared_stores import SHARED_STORES, StoreAddress
-from agent.suspension import Suspension
 from agent.suspension.seals import unpack
+from agent.suspension.suspended_run import Suspension
 
 _TYPE = "application/octet-stream"
 

@@ -7,7 +7,7 @@ from hashlib import sha256
 
 from agent.errors import HistoryError, InputError, ProviderError
 from agent.files.vectors import VectorIndex, digest_of, pack
-from agent.providers import Embedder
+from agent.providers.connection import Embedder
 from agent.runtime.chat_history import ChatHistory
 from agent.system.threads import RANKING
 

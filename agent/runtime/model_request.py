@@ -32,7 +32,7 @@ from pydantic_ai.usage import RequestUsage
 from agent.errors import AgentError, ProviderError
 from agent.events import AttemptFailed, Observers, ProviderEvent, StepEnded, StepStarted
 from agent.files.convert import convert_messages
-from agent.i18n import LocalizedText, _, joined
+from agent.i18n.text import LocalizedText, _, joined
 from agent.limits import Fault, explain_filter, explain_limit, is_withheld
 from agent.messages.adapt import adapt_and_prepare, has_pictures
 from agent.messages.cited_documents import with_document_names
@@ -40,13 +40,13 @@ from agent.messages.continuation import without_end_space
 from agent.models.catalog import ModelSpec
 from agent.models.families import family
 from agent.plain_text import off_loop
-from agent.providers import LearnsRefusals, binds_answers, count_deltas
+from agent.providers.connection import LearnsRefusals, binds_answers, count_deltas
 from agent.providers.retry import Wait, final_error, next_wait, queued
 from agent.responses import Piece, StreamDecoder, finalize, pieces_of
 from agent.result import RunPlan
 from agent.runtime.usage_meter import UsageMeter
 from agent.system.threads import PREPARING
-from agent.tools import Tool
+from agent.tools.tool import Tool
 
 log = logging.getLogger(__name__)
 

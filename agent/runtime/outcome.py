@@ -7,7 +7,7 @@ from typing import NamedTuple
 from pydantic_ai.messages import ModelResponse
 
 from agent.errors import AgentError
-from agent.i18n import LocalizedText, _, joined
+from agent.i18n.text import LocalizedText, _, joined
 from agent.limits import Limit, Limits, explain_filter, explain_limit
 from agent.responses import fix_surrogates
 from agent.result import FinishReason

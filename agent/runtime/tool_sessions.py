@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 
 from agent.errors import AgentError, InputError, reason_of
-from agent.i18n import _
-from agent.tools import GRACE_SECONDS, Tool, Toolset
+from agent.i18n.text import _
+from agent.tools.tool import GRACE_SECONDS, Tool, Toolset
 
 log = logging.getLogger(__name__)
 

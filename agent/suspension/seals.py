@@ -26,9 +26,9 @@ from agent.history import now
 from agent.keyword_arguments import explains_fields
 from agent.messages.unknown_fields import dropped_fields
 from agent.responses import fix_surrogates
-from agent.suspension import SCHEMA, Suspension
-from agent.suspension.ledgers import Ledger, MemoryLedger, open_ledger
-from agent.suspension.sentences import of_newer_version, refused
+from agent.suspension.ledger import Ledger, MemoryLedger, open_ledger
+from agent.suspension.refusals import of_newer_version, refused
+from agent.suspension.suspended_run import SCHEMA, Suspension
 
 DAY_SECONDS = 24 * 3600.0
 SHORTEST_SECRET = 16

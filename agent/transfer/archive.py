@@ -15,8 +15,8 @@ from typing import BinaryIO
 
 from agent.errors import InputError
 from agent.files.mime import detect_mime
-from agent.i18n import _
-from agent.transfer import FileSource
+from agent.i18n.text import _
+from agent.transfer.imported import FileSource
 from agent.transfer.json_elements import DAMAGED_FILE, NOT_AN_EXPORT, JsonElements, Span
 
 HEAD_BYTES = 4096

@@ -25,7 +25,7 @@ from agent.files.parts import extracted_text_of, text_file_of
 from agent.files.references import files_named_in
 from agent.files.store import ROUTE, display_name, is_id, type_of_id
 from agent.history import Entry, HistoryStore, Note, Record
-from agent.i18n import N_, LocalizedText, _
+from agent.i18n.text import N_, LocalizedText, _
 from agent.i18n.translator import Translator
 from agent.messages.repair import count_bytes
 from agent.rendering.html import LONGEST_WRITTEN, pretty_json, without_mark_signs

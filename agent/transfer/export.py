@@ -13,7 +13,7 @@ from agent.errors import NotFound
 from agent.files.parts import fence
 from agent.files.store import MediaStore, type_of_id
 from agent.history import HistoryStore, Record
-from agent.i18n import _, ngettext
+from agent.i18n.text import _, ngettext
 from agent.i18n.translator import Translator
 from agent.rendering.html import html_mark
 from agent.rendering.sources import DOCUMENT, SOURCES, Mark, Source

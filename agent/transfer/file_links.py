@@ -17,7 +17,7 @@ from pydantic_ai.messages import (
 
 from agent.files.store import ROUTE, is_id, new_file_id, type_of_id
 from agent.history import Entry
-from agent.transfer import FOREIGN_LINK, MISSING_FILE, UNKNOWN_PART, FileSource, FindFile, LeftOut
+from agent.transfer.imported import FOREIGN_LINK, MISSING_FILE, UNKNOWN_PART, FileSource, FindFile, LeftOut
 
 
 class FileLinks:

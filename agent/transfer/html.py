@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from agent.files.store import type_of_id
-from agent.i18n import LocalizedText, _
+from agent.i18n.text import LocalizedText, _
 from agent.i18n.translator import Translator
 from agent.rendering.html import LEAST_WRITTEN, REST, Room, around_file, as_written, fold, source_item
 from agent.rendering.markdown import to_blocks

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, cast
 from pydantic_core import from_json
 
 from agent.errors import InputError
-from agent.i18n import _
+from agent.i18n.text import _
 
 MAX_DEPTH = 100
 """The deepest nesting of arrays and objects."""

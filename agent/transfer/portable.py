@@ -20,9 +20,9 @@ from agent.files.references import files_named_in
 from agent.files.store import MediaStore
 from agent.history import NO_CONVERSATION, Entry, HistoryStore, Record, new_id, now
 from agent.history.codec import dump_entries, dump_record, load_entries, load_records
-from agent.transfer import FindFile, ImportedConversation
 from agent.transfer.document import DOCUMENT_THREADS, ENTRY_BYTES, PAGE
 from agent.transfer.file_links import FileLinks
+from agent.transfer.imported import FindFile, ImportedConversation
 from agent.transfer.tree import entry_id, parents_first
 
 VERSION = 1

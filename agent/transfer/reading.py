@@ -9,15 +9,9 @@ from typing import Any
 from agent.errors import HistoryError, InputError
 from agent.files.mime import detect_mime
 from agent.history import Entry
-from agent.i18n import _
-from agent.transfer import (
-    DAMAGED,
-    FileSource,
-    FindFile,
-    ImportedConversation,
-    LeftOut,
-)
+from agent.i18n.text import _
 from agent.transfer.archive import ImportFile
+from agent.transfer.imported import DAMAGED, FileSource, FindFile, ImportedConversation, LeftOut
 from agent.transfer.imports.chatgpt import is_chatgpt, read_chatgpt
 from agent.transfer.imports.claude import is_claude, read_claude
 from agent.transfer.imports.open_webui import is_open_webui, read_open_webui

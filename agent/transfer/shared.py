@@ -34,7 +34,7 @@ from pydantic_ai.messages import (
 from agent.files.parts import extracted_text_of, is_file_name, quoted_file_name
 from agent.files.store import ROUTE, is_id
 from agent.history import Entry, Note, Timings
-from agent.i18n import _
+from agent.i18n.text import _
 from agent.i18n.translator import Translator
 from agent.rendering.sources import DOCUMENT
 

@@ -26,7 +26,7 @@ from agent.errors import (
 )
 from agent.history import SearchHit, excerpt_parts
 from agent.i18n.translator import negotiate
-from agent.providers import RequestQueue, acting_for
+from agent.providers.connection import RequestQueue, acting_for
 from agent.responses import fix_surrogates
 from agent.system.threads import run_to_completion
 from agent.web.chat.cited_passages import CitedPassages

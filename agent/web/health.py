@@ -14,7 +14,7 @@ from agent.errors import AgentError, NotFound
 from agent.files.store import MediaStore
 from agent.history import HistoryStore, Record, new_id, now
 from agent.models.catalog import Catalog
-from agent.providers import Endpoint, Models, default_endpoint
+from agent.providers.connection import Endpoint, Models, default_endpoint
 from agent.web.chat.orphaned_files import PROBE
 from agent.web.watchdog import Watchdog
 

@@ -14,7 +14,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from agent.errors import Limited
-from agent.i18n import _
+from agent.i18n.text import _
 from agent.web.client_address import has_full_share
 
 T = TypeVar("T")

@@ -20,9 +20,9 @@ from starlette.requests import ClientDisconnect
 from agent.errors import AgentError, Busy, InputError, Limited, NotFound
 from agent.files.store import MediaStore
 from agent.history import Link
-from agent.i18n import LocalizedText, _
+from agent.i18n.text import LocalizedText, _
 from agent.i18n.translator import Translator, negotiate
-from agent.providers import RequestQueue, acting_for
+from agent.providers.connection import RequestQueue, acting_for
 from agent.rendering.html import REST_OF_LINK, html_mark
 from agent.settings import Settings
 from agent.transfer.document import DOCUMENT_THREADS, beginning, blocks_of, named_as_stored, title_of

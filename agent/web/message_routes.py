@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agent.errors import Conflict, HistoryError, InputError
 from agent.files.transcribe import ReportProgress
-from agent.i18n import LocalizedText
+from agent.i18n.text import LocalizedText
 from agent.i18n.translator import Translator, negotiate
 from agent.web.chat.answers import RESTARTING, LiveRun
 from agent.web.chat.choices import Choices, requested_choices, usual_temperature

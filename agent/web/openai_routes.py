@@ -37,7 +37,7 @@ from agent.runtime.usage_meter import UsageMeter
 from agent.settings import Settings
 from agent.suspension.seals import Seals
 from agent.system.threads import TEXTS
-from agent.tools import Tool
+from agent.tools.tool import Tool
 from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.permit import max_answer_tokens, run_limits
 from agent.web.chat.rate_limit import RateLimiter

@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 from agent.errors import AgentError, Busy, HistoryError, InputError, Limited, NotFound, files_unusable
 from agent.files.store import MediaStore
 from agent.history import HistoryStore
-from agent.i18n import _
+from agent.i18n.text import _
 from agent.i18n.translator import Translator, negotiate
 from agent.system.threads import UPLOADS
 from agent.transfer.export import FORMATS, Exporter, Format

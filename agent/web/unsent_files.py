@@ -20,7 +20,7 @@ from filelock import lock_descriptor
 
 from agent.errors import Limited
 from agent.history import new_id, steady_now
-from agent.i18n import N_, LocalizedText, _
+from agent.i18n.text import N_, LocalizedText, _
 from agent.settings import UploadSettings
 from agent.system.threads import UPLOADS
 from agent.web.file_names import stored_name

@@ -8,7 +8,7 @@ import pytest
 
 from agent.errors import HistoryError
 from agent.history import now
-from agent.suspension.ledgers import FileLedger, Ledger, MemoryLedger, SqliteLedger
+from agent.suspension.ledger import FileLedger, Ledger, MemoryLedger, SqliteLedger
 
 
 async def test_unusable_place_is_named(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from agent.runtime.outcome import LONGEST_REASON, Outcome
 from agent.runtime.run_stream import RunStream
 from agent.runtime.usage_meter import UsageMeter
 from agent.suspension.seals import Seals
-from agent.tools import ask_user
+from agent.tools.tool import ask_user
 from agent.web.chat.answers import LiveRun, LiveRuns
 from agent.web.chat.journal import Omitted, StoreJournal
 from tests.support.journals import MemoryJournal

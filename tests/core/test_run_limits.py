@@ -20,8 +20,8 @@ from agent.limits import FAILURE_POLICIES
 from agent.models.catalog import Price
 from agent.runtime.budget import LONGEST_CYCLE, Budget, BudgetUsed
 from agent.settings import ROOT
-from agent.suspension import Refuse
-from agent.tools import as_tool, ask_user
+from agent.suspension.suspended_run import Refuse
+from agent.tools.tool import as_tool, ask_user
 from tests.support.message_rules import assert_accepted
 from tests.support.models import QWEN3
 from tests.support.scripted_server import Running

@@ -40,13 +40,13 @@ from agent.messages.repair import prepare_messages, repair, unanswered_calls
 from agent.response_types import ToolResultContent
 from agent.runtime.budget import BudgetUsed
 from agent.settings import ROOT
-from agent.suspension import Approve, Pending, Refuse, Suspension
-from agent.suspension import seals as seals_module
-from agent.suspension.ledgers import FileLedger, MemoryLedger, SqliteLedger
-from agent.suspension.ledgers.postgres import PostgresLedger
-from agent.suspension.ledgers.redis import RedisLedger
+from agent.suspension.ledger import FileLedger, MemoryLedger, SqliteLedger
+from agent.suspension.postgres_ledger import PostgresLedger
+from agent.suspension.redis_ledger import RedisLedger
 from agent.suspension.seals import Seals, canonical, keys_of, ledger_of, signed
-from agent.tools import ask_user
+from agent.suspension.suspended_run import Approve, Pending, Refuse, Suspension
+from agent.suspension.suspended_run import seals as seals_module
+from agent.tools.tool import ask_user
 from agent.web.chat.journal import Omitted, StoreJournal
 from tests.support.message_rules import assert_accepted
 from tests.support.models import QWEN3
@@ -608,9 +608,9 @@ async def test_one_of_many_resumptions_succeeds(agent: Agent) -> None:
 ELSEWHERE = """
 import asyncio, sys
 from agent import Agent, Endpoint, ModelSpec, connect, tool
-from agent.suspension.ledgers import FileLedger
+from agent.suspension.ledger import FileLedger
 from agent.suspension.seals import Seals
-from agent.suspension import Approve
+from agent.suspension.suspended_run import Approve
 from tests.core.test_suspension import ask_user, look, pay, waits
 from tests.support.models import QWEN3
 

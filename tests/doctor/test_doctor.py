@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 
-from agent.doctor import examine, machine
+from agent.doctor import machine
 from agent.doctor.check import Check
+from agent.doctor.examination import examine
 from agent.history import Record
 from agent.history.json_files import JsonStore
 from agent.history.sql.sqlite import SqliteStore

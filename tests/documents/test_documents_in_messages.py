@@ -17,7 +17,7 @@ from agent.files.store import MediaStore
 from agent.history.memory import MemoryStore
 from agent.messages.adapt import adapt
 from agent.models.catalog import load_catalog
-from agent.providers import ServedModel
+from agent.providers.connection import ServedModel
 from agent.settings import LocalSettings, Settings
 from agent.web.chat.attachments import message_parts, plan_attachments
 from agent.web.chat.choices import Choices

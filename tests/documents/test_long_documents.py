@@ -20,11 +20,11 @@ from agent.files.parts import quoted_file
 from agent.files.passages import sections_of_text
 from agent.files.store import MediaStore
 from agent.history.memory import MemoryStore
-from agent.providers import ServedModel
+from agent.providers.connection import ServedModel
 from agent.result import RunResult
 from agent.settings import LocalSettings, Settings
-from agent.tools import execute
 from agent.tools.documents import document_tools
+from agent.tools.tool import execute
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.visitor import Visitor

@@ -12,7 +12,7 @@ from agent.files.mime import detect_mime
 from agent.files.parts import extracted_text_of
 from agent.files.reading import render_page
 from agent.files.transcribe import Transcriber
-from agent.providers import Status
+from agent.providers.connection import Status
 from agent.settings import load_settings as settings
 from agent.web.chat.attached_documents import with_new_passages
 from agent.web.chat.attachments import PUBLIC_LIMITS, message_parts, plan_attachments

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from agent import fetch
 from agent.errors import InputError
-from agent.fetch import Guard, system_resolver
-from agent.fetch.addresses import Address, is_public
+from agent.fetch import Address, Guard, is_public, system_resolver
 from tests.support.small_site import Asked, Site, answer, certificate, site, to, zipped
 
 # --- addresses ------------------------------------------------------------------------------------------------------

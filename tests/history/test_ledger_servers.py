@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from agent.errors import ConfigError, HistoryError, StoreUnavailable
-from agent.suspension import Suspension
-from agent.suspension.ledgers import open_ledger
-from agent.suspension.ledgers.postgres import PostgresLedger
-from agent.suspension.ledgers.redis import RedisLedger
+from agent.suspension.ledger import open_ledger
+from agent.suspension.postgres_ledger import PostgresLedger
+from agent.suspension.redis_ledger import RedisLedger
 from agent.suspension.seals import Seals, ledger_of
+from agent.suspension.suspended_run import Suspension
 from tests.support import postgres_server, redis_servers
 from tests.support.gate_rows import gate_rows
 from tests.support.history_stores import SERVERS

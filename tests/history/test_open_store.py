@@ -10,7 +10,7 @@ from agent.errors import ConfigError, StoreUnavailable, cause_of
 from agent.history import open_store
 from agent.history.open_store import other_histories, sqlite_path
 from agent.history.server_errors import connection_reason, refusal_reason
-from agent.suspension.ledgers import ledger_error
+from agent.suspension.ledger import ledger_error
 from tests.support.history_stores import ALICE, started
 
 

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from agent.errors import LocalModelError, ProviderError
-from agent.i18n import LocalizedText
+from agent.i18n.text import LocalizedText
 from agent.local import manager
 from agent.local.launch import VLLM_STEPS, launch_llama
 from agent.local.llama_server import usable_cores
@@ -26,7 +26,7 @@ from agent.local.vllm_server import progress
 from agent.local.weights import SMOLLM2, Weights, fetch
 from agent.models.catalog import load_catalog
 from agent.models.families import family
-from agent.providers import Endpoint
+from agent.providers.connection import Endpoint
 from agent.providers.discovery import discover
 from agent.providers.embeddings import ServerEmbedder
 from agent.settings import ROOT, LocalSettings

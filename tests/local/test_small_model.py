@@ -14,8 +14,8 @@ from agent import Agent
 from agent.i18n.translator import LANGUAGES, Translator
 from agent.local.launch import launch_llama
 from agent.local.weights import SMOLLM2, find
-from agent.providers import Endpoint, connect
 from agent.providers.chat_completions import ChatCompletionsConnection, with_examples
+from agent.providers.connection import Endpoint, connect
 from agent.settings import load_settings
 from agent.web.chat.system_prompt import default_prompt
 from agent.web.ui.examples import examples

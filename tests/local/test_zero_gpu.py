@@ -31,7 +31,7 @@ from agent.errors import ProviderError
 from agent.local import zero_gpu
 from agent.local.zero_gpu import MOST_SECONDS, _explained, _Loaded, _ToolCalls, most_tokens, seconds_for, visitor_token
 from agent.models.catalog import load_catalog
-from agent.providers import connect
+from agent.providers.connection import connect
 from agent.settings import ROOT
 from tests.tiers import examples
 

@@ -25,7 +25,7 @@ from agent.files.references import with_data, with_references
 from agent.files.store import MediaStore
 from agent.history.memory import MemoryStore
 from agent.models.catalog import load_catalog
-from agent.providers import ServedModel
+from agent.providers.connection import ServedModel
 from agent.settings import LocalSettings, Settings
 from agent.web.chat.attachments import message_parts, plan_attachments
 from agent.web.chat.choices import Choices

@@ -30,7 +30,7 @@ from agent.i18n.translator import Translator
 from agent.local.weights import HubFile, Pinned, find
 from agent.messages.adapt import adapt
 from agent.models.catalog import load_catalog
-from agent.providers import Status
+from agent.providers.connection import Status
 from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.settings import load_settings as settings
 from agent.web.chat.attachments import PRIVATE_LIMITS, PUBLIC_LIMITS, message_parts, plan_attachments

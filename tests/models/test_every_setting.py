@@ -34,11 +34,11 @@ from agent.history import Entry, Record, now
 from agent.history.sql.sqlite import SqliteStore
 from agent.local.manager import LocalModels
 from agent.models.catalog import load_catalog, use_table_in
-from agent.providers import base_url_variable, default_endpoint
+from agent.providers.connection import base_url_variable, default_endpoint
 from agent.result import RunResult
 from agent.settings import ROOT, LocalSettings, PublicSettings, Settings, UploadSettings, load_settings
-from agent.suspension import Suspension
-from agent.suspension.ledgers import SqliteLedger
+from agent.suspension.ledger import SqliteLedger
+from agent.suspension.suspended_run import Suspension
 from agent.web.app import create_app
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations

@@ -25,7 +25,7 @@ HOMES = {
     "redis": ("agent.history.redis_server",),
     "psycopg": (
         "agent.history.sql.postgres_database",
-        "agent.suspension.ledgers.postgres",
+        "agent.suspension.postgres_ledger",
     ),
     "psycopg_pool": ("agent.history.sql.postgres_database",),
     "fsspec": (),
@@ -61,15 +61,15 @@ HOMES = {
 STORES = ("memory", "json_files", "sql.sqlite", "redis", "sql.postgres")
 DIALECTS = ("chat_completions", "openai_responses", "anthropic_messages", "google_generate_content")
 LAZY = {
-    *(("agent.providers", f"agent.providers.{name}") for name in DIALECTS),
-    ("agent.providers", "agent.providers.embeddings"),
+    *(("agent.providers.connection", f"agent.providers.{name}") for name in DIALECTS),
+    ("agent.providers.connection", "agent.providers.embeddings"),
     *(("agent.cli.main", name) for name in ("agent", "agent.doctor", "agent.deploy")),
     ("agent.local.connect_by_name", "agent.local.connection"),
     ("agent.arguments", "agent.tools.presets"),
     ("agent.tools.presets", "agent.tools.mcp"),
     *(("agent.history.open_store", f"agent.history.{name}") for name in STORES),
     ("agent.files.sandbox_limits", "agent.system.rlimits"),
-    *(("agent.suspension.ledgers", f"agent.suspension.ledgers.{name}") for name in ("postgres", "redis")),
+    *(("agent.suspension.ledger", f"agent.suspension.ledger.{name}") for name in ("postgres", "redis")),
 }
 """Modules that are imported late, inside a function or by name, so that only the requested provider is loaded.
 
@@ -90,9 +90,9 @@ DEFAULT_POOL = {
     "agent.local.weights": "loads a model for the owner",
     "agent.local.process": "loads certificates, once",
     "agent.local.manager": "looks for a model of the owner",
-    "agent.providers": "imports a vendor's SDK",
+    "agent.providers.connection": "imports a vendor's SDK",
     "agent.providers.discovery": "loads certificates, once",
-    "agent.suspension.ledgers": "stores an id of fixed length",
+    "agent.suspension.ledger": "stores an id of fixed length",
     "agent.tools.mcp": "loads certificates, once",
     "agent.web.housekeeping": "collects garbage when nobody is there",
     "agent.web.middleware.page_delivery": "compresses our own files, once",

@@ -68,7 +68,7 @@ def test_import_needs_no_extra(core: Environment, tmp_path: Path) -> None:
         f"""
 import sys
 from importlib.util import find_spec
-import agent, agent.history.sql.sqlite, agent.tools.rest, agent.suspension.ledgers
+import agent, agent.history.sql.sqlite, agent.tools.rest, agent.suspension.ledger
 print([name for name in {NOT_CORE} if find_spec(name)], agent.__file__)
 """,
         cwd=tmp_path,

@@ -11,7 +11,7 @@ from pydantic_ai.messages import ModelRequest, ModelResponse
 
 from agent import Agent, Context, Endpoint, Limits, ModelSpec, connect
 from agent.models.catalog import load_catalog
-from agent.providers import Connection
+from agent.providers.connection import Connection
 from tests.support import dialects
 from tests.support.dialect_server import Playing, Reply
 from tests.support.replies import anthropic_messages as messages

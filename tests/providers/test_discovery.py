@@ -15,7 +15,7 @@ import pytest
 from agent import Agent, UnknownModel
 from agent.fetch import tls_context
 from agent.models.catalog import ModelSpec, Price, load_catalog
-from agent.providers import Endpoint
+from agent.providers.connection import Endpoint
 from agent.providers.discovery import described, discover
 from tests.support.small_site import Asked, Handler, answer, as_json, site
 

@@ -9,7 +9,7 @@ OPENING = """
 import asyncio, sys
 from agent.fetch import tls_context
 from agent.models.catalog import load_catalog
-from agent.providers import Endpoint, connect, preload
+from agent.providers.connection import Endpoint, connect, preload
 
 async def open_model(name):
     connection = connect(load_catalog().find(name), Endpoint("https://127.0.0.1:9/v1", "key"))

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from agent.tools import tool
+from agent.tools.tool import tool
 
 
 @tool(needs_approval=True)

@@ -15,7 +15,7 @@ from pydantic_ai.messages import ModelRequest
 
 from agent import Endpoint, ModelSpec, ProviderError, connect
 from agent.models.catalog import load_catalog
-from agent.providers import Connection
+from agent.providers.connection import Connection
 from tests.support.dialect_server import Playing, Reply, playing
 from tests.support.models import QWEN3
 from tests.support.replies import anthropic_messages, chat_completions, google_generate_content, openai_responses

@@ -17,7 +17,7 @@ from pydantic_ai.settings import ModelSettings
 
 from agent.errors import ProviderError
 from agent.models.catalog import ModelSpec
-from agent.providers import Reasoning
+from agent.providers.connection import Reasoning
 
 SPEC = ModelSpec(id="fake:parts", name="parts", label="Parts", provider="fake", reasoning=True)
 

@@ -23,7 +23,7 @@ from agent.errors import AgentError, Conflict, HistoryError, NotFound
 from agent.history.contract import HistoryStore
 from agent.history.records import Entry, Record, now
 from agent.history.run_events import RunEvent, RunEvents
-from agent.suspension.ledgers import Ledger
+from agent.suspension.ledger import Ledger
 
 PROCESS_SECONDS = 60.0
 """Seconds to wait for a line of another process."""

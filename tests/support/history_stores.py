@@ -18,9 +18,9 @@ from agent.history.json_files import JsonStore
 from agent.history.memory import MemoryStore
 from agent.history.sql.postgres import PostgresStore
 from agent.history.sql.sqlite import SqliteStore
-from agent.suspension.ledgers import FileLedger, MemoryLedger, SqliteLedger
-from agent.suspension.ledgers.postgres import PostgresLedger
-from agent.suspension.ledgers.redis import RedisLedger
+from agent.suspension.ledger import FileLedger, MemoryLedger, SqliteLedger
+from agent.suspension.postgres_ledger import PostgresLedger
+from agent.suspension.redis_ledger import RedisLedger
 from agent.web.chat.recovery import LostRuns
 from agent.web.chat.temporary_stores import TemporaryMemory, TemporaryStore
 from tests.support import postgres_server, redis_servers

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_ai.messages import BinaryContent, ToolCallPart
 
-from agent.tools import execute, tool
+from agent.tools.tool import execute, tool
 
 
 async def returned(value: Any) -> Any:

@@ -25,7 +25,7 @@ from pydantic_ai.messages import (
 from agent.errors import InputError
 from agent.history import Entry, now
 from agent.history.codec import dump_record
-from agent.transfer import ImportedConversation, left_out_texts
+from agent.transfer.imported import ImportedConversation, left_out_texts
 from agent.web.chat.transcript import to_turns
 from tests.support.media_files import random_png, sound
 from tests.support.strategies import JSON

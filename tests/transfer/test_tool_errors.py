@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import ToolCallPart
 
-from agent.i18n import LocalizedText
+from agent.i18n.text import LocalizedText
 from agent.i18n.translator import LANGUAGES, Translator
 from agent.rendering.steps import REASON_LENGTH, SENTENCES, failure_reason, localized_error, short_reason
 from agent.settings import ROOT
-from agent.tools import as_tool, cancelled_result, execute
 from agent.tools.arithmetic import evaluate
 from agent.tools.builtin import convert_units, current_time
+from agent.tools.tool import as_tool, cancelled_result, execute
 
 SOURCES = [
     *(path.read_text(encoding="utf-8") for path in (ROOT / "agent").rglob("*.py") if path.name != "steps.py"),

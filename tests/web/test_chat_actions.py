@@ -16,9 +16,9 @@ from agent.history import Entry, Record
 from agent.history.memory import MemoryStore
 from agent.history.sql.sqlite import SqliteStore
 from agent.models.catalog import ModelSpec
-from agent.providers import Endpoint, ServedModel
+from agent.providers.connection import Endpoint, ServedModel
 from agent.settings import LocalSettings, PublicSettings, Settings, UploadSettings
-from agent.tools import ask_user
+from agent.tools.tool import ask_user
 from agent.web.chat.answers import STILL_WRITING
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations

@@ -18,7 +18,7 @@ from agent.history import HistoryStore, now
 from agent.history.memory import MemoryStore
 from agent.history.sql.sqlite import SqliteStore
 from agent.models.catalog import ModelSpec
-from agent.providers import Endpoint, ServedModel
+from agent.providers.connection import Endpoint, ServedModel
 from agent.rendering.bubbles import Turn
 from agent.settings import LocalSettings, Settings
 from agent.web.chat.answers import LiveRun

@@ -22,9 +22,9 @@ from agent.files.parts import quoted_file
 from agent.files.store import ROUTE, MediaStore
 from agent.history import HistoryStore, Note, Record, SearchHit, excerpt_parts, now
 from agent.models.catalog import ModelSpec
-from agent.providers import Endpoint, ServedModel
+from agent.providers.connection import Endpoint, ServedModel
 from agent.settings import LocalSettings, Settings
-from agent.tools import ask_user
+from agent.tools.tool import ask_user
 from agent.web.chat import conversation_list
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversation_list import ConversationList

@@ -15,8 +15,8 @@ from pydantic_ai.messages import ToolCallPart, ToolReturnPart
 from agent.errors import HistoryError, reason_of, without_paths
 from agent.history.json_files import name_of
 from agent.local.manager import not_started
-from agent.suspension.ledgers import FileLedger, SqliteLedger
-from agent.tools import Tool, execute_all
+from agent.suspension.ledger import FileLedger, SqliteLedger
+from agent.tools.tool import Tool, execute_all
 from tests.conftest import CONFIG, App, becomes
 from tests.support.foreign_requests import last_message
 from tests.support.http_client import API, Answer, HttpVisitor

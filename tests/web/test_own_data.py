@@ -23,7 +23,7 @@ from agent.files.store import MediaStore
 from agent.history import Entry, HistoryStore, Record, now
 from agent.history.sql.postgres import PostgresStore
 from agent.models.catalog import ModelSpec
-from agent.providers import Endpoint, ServedModel
+from agent.providers.connection import Endpoint, ServedModel
 from agent.settings import LocalSettings, Settings
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations

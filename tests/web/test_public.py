@@ -18,7 +18,7 @@ from agent.errors import InputError, Limited
 from agent.files.store import MediaStore
 from agent.history.memory import MemoryStore
 from agent.models.catalog import ModelSpec
-from agent.providers import Endpoint, ServedModel
+from agent.providers.connection import Endpoint, ServedModel
 from agent.settings import LocalSettings, PublicSettings, Settings, load_settings
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations

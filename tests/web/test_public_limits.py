@@ -18,10 +18,10 @@ from agent.files.store import MediaStore
 from agent.history.memory import MemoryStore
 from agent.models.catalog import ModelSpec
 from agent.models.catalog import load_catalog as catalog
-from agent.providers import Endpoint, ServedModel
+from agent.providers.connection import Endpoint, ServedModel
 from agent.rendering.bubbles import Turn
 from agent.settings import LocalSettings, PublicSettings, Settings
-from agent.tools import ask_user
+from agent.tools.tool import ask_user
 from agent.web.chat.attachments import MAX_TEXT, plan_attachments
 from agent.web.chat.choices import MAX_OWNERS, MAX_PROMPT_CHARACTERS, Choices, RememberedSettings
 from agent.web.chat.conversations import Conversations

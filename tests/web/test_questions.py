@@ -26,12 +26,12 @@ from agent.files.store import MediaStore
 from agent.history import Entry, Note, Record
 from agent.history.memory import MemoryStore
 from agent.models.catalog import ModelSpec
-from agent.providers import Endpoint, ServedModel, Status
+from agent.providers.connection import Endpoint, ServedModel, Status
 from agent.rendering.bubbles import Turn as ShownTurn
 from agent.settings import LocalSettings, PublicSettings, Settings
-from agent.suspension import Approve, Refuse
-from agent.tools import ask_user
+from agent.suspension.suspended_run import Approve, Refuse
 from agent.tools.builtin import calculate
+from agent.tools.tool import ask_user
 from agent.web.chat.attachments import MAX_TEXT
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations

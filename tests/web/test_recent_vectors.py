@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from agent.providers import Embedder
+from agent.providers.connection import Embedder
 from agent.web.chat.recent_histories import RecentVectors
 from tests.support.embeddings import hashed_vectors
 from tests.support.waiting import until

@@ -15,7 +15,7 @@ from agent.files.store import MediaStore
 from agent.history.memory import MemoryStore
 from agent.i18n.translator import ENGLISH, LANGUAGES, Translator
 from agent.models.catalog import ModelSpec
-from agent.providers import Effort
+from agent.providers.connection import Effort
 from agent.settings import LocalSettings, Settings
 from agent.web.chat.choices import (
     HIGHEST_TOKEN_LIMIT,

@@ -17,9 +17,9 @@ from agent.files.references import reference_of
 from agent.history import HistoryStore, Link, Record, RunEvent, RunEvents
 from agent.i18n.translator import ENGLISH
 from agent.models.catalog import ModelSpec
-from agent.providers import Endpoint, ServedModel
+from agent.providers.connection import Endpoint, ServedModel
 from agent.settings import LocalSettings, Settings
-from agent.tools import ask_user, tool
+from agent.tools.tool import ask_user, tool
 from agent.transfer.export import Exporter
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations

@@ -14,7 +14,7 @@ from pydantic_ai.messages import (
 )
 
 from agent.history import Entry, Note, Timings
-from agent.i18n import decimal
+from agent.i18n.text import decimal
 from agent.i18n.translator import ENGLISH, LANGUAGES, Translator
 from agent.rendering.bubbles import Bubble
 from agent.transfer.document import blocks_of

@@ -31,7 +31,7 @@ from agent.history.server_errors import connection_reason, refusal_reason, unrea
 from agent.history.sql.database import Row, Value, Values, Work
 from agent.history.sql.schema import TABLES, VERSION
 from agent.history.uninterrupted import UninterruptedWork
-from agent.i18n import _
+from agent.i18n.text import _
 
 T = TypeVar("T")
 

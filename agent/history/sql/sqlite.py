@@ -39,7 +39,7 @@ from agent.history.sql.sqlite_wipe import (
 )
 from agent.history.sql.store import SqlStore
 from agent.history.uninterrupted import UninterruptedWork
-from agent.i18n import _
+from agent.i18n.text import _
 
 T = TypeVar("T")
 Job = Callable[[sqlite3.Connection], T]

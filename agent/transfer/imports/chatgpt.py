@@ -29,7 +29,7 @@ from pydantic_ai.messages import (
 )
 
 from agent.files.parts import fence
-from agent.transfer import (
+from agent.transfer.imported import (
     INTERNAL_MESSAGE,
     UNKNOWN_PART,
     UNKNOWN_SENDER,

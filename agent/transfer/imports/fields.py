@@ -36,7 +36,7 @@ from agent.files.encodings import decode_text
 from agent.files.parts import attached_text
 from agent.files.store import ROUTE, new_file_id
 from agent.history import Entry, Note, Record, now
-from agent.transfer import (
+from agent.transfer.imported import (
     ARCHIVED,
     EMPTY,
     FOLDER,

@@ -25,7 +25,7 @@ from pydantic_ai.messages import (
 )
 
 from agent.files.mime import detect_mime
-from agent.transfer import (
+from agent.transfer.imported import (
     FAILED_ANSWER,
     FOREIGN_LINK,
     INTERNAL_MESSAGE,

@@ -18,8 +18,8 @@ from weakref import WeakValueDictionary
 
 from agent.errors import AgentError, Conflict, InputError, NotFound, StoreUnavailable
 from agent.history import HistoryStore, Note, Record, RunEvent, UnfinishedRun
-from agent.i18n import LocalizedText, _
-from agent.providers import acting_for
+from agent.i18n.text import LocalizedText, _
+from agent.providers.connection import acting_for
 from agent.providers.retry import Wait
 from agent.response_types import make_response
 from agent.run import Run

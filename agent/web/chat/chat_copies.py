@@ -9,12 +9,12 @@ from dataclasses import replace
 from agent.errors import NotFound
 from agent.files.store import MediaStore
 from agent.history import Entry
-from agent.i18n import _
+from agent.i18n.text import _
 from agent.i18n.translator import Translator
 from agent.messages.repair import count_bytes
-from agent.transfer import FileSource
 from agent.transfer.document import DOCUMENT_THREADS, ENTRY_BYTES, LONGEST_TURN, title_of
 from agent.transfer.file_links import FileLinks
+from agent.transfer.imported import FileSource
 from agent.transfer.portable import renewed
 from agent.web.chat.importer import Importer
 from agent.web.chat.links import SharedChat

@@ -8,10 +8,10 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, cast
 
 from agent.errors import InputError
-from agent.i18n import _
+from agent.i18n.text import _
 from agent.i18n.translator import ENGLISH
 from agent.models.catalog import ModelSpec
-from agent.providers import Effort, Reasoning, is_off, is_reasoning
+from agent.providers.connection import Effort, Reasoning, is_off, is_reasoning
 from agent.result import checked_options
 from agent.web.chat.visitor import Visitor
 

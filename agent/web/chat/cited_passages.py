@@ -19,11 +19,11 @@ from agent.files.locate import SearchableText, searchable
 from agent.files.long_documents import File, read_again
 from agent.files.parts import extracted_text_of
 from agent.files.reading import marked_page
-from agent.files.sentences import refused
+from agent.files.remarks import refused
 from agent.files.store import ROUTE, MediaStore
 from agent.history import HistoryStore, Record
-from agent.i18n import _
-from agent.providers import RequestQueue, acting_for
+from agent.i18n.text import _
+from agent.providers.connection import RequestQueue, acting_for
 from agent.rendering.sources import shown_title
 from agent.system.threads import Threads
 from agent.web.chat.stored_entries import newest_first

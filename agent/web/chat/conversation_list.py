@@ -26,7 +26,7 @@ from agent.history import (
     SearchHit,
     steady_now,
 )
-from agent.i18n import _
+from agent.i18n.text import _
 from agent.system.threads import run_to_completion
 from agent.web.chat.answers import RunningAnswers
 from agent.web.chat.expiry import FOR_EVER, UNDO_SECONDS, RetentionPeriods, delete_conversation

@@ -17,17 +17,17 @@ from agent.files.references import with_data
 from agent.files.store import MediaStore
 from agent.files.transcribe import ReportProgress, Transcriber
 from agent.history import Entry, HistoryStore, Record, new_id
-from agent.i18n import _
+from agent.i18n.text import _
 from agent.i18n.translator import Translator
 from agent.messages.continuation import unfinished_text
 from agent.messages.prompt import Prompt
 from agent.models.catalog import ModelSpec
 from agent.plain_text import off_loop
-from agent.providers import Effort, Models
+from agent.providers.connection import Effort, Models
 from agent.settings import Settings
-from agent.suspension import Resumption, Suspension
+from agent.suspension.suspended_run import Resumption, Suspension
 from agent.system.threads import TURNS, run_to_completion
-from agent.tools import Tool, Toolset
+from agent.tools.tool import Tool, Toolset
 from agent.web.chat.answers import STILL_WRITING, LiveRun, LiveRuns, RunningAnswers
 from agent.web.chat.attached_documents import with_new_passages
 from agent.web.chat.attachments import PRIVATE_LIMITS, PUBLIC_LIMITS, WRITE_FIRST, check_length, message_parts

@@ -22,14 +22,14 @@ from agent.files.references import files_named_in, reference_of
 from agent.files.sandbox import open_image
 from agent.files.store import MediaStore, type_of_id
 from agent.history import Entry, HistoryStore, Record, now
-from agent.i18n import LocalizedText, _, joined, listed, ngettext
-from agent.providers import RequestQueue, acting_for
+from agent.i18n.text import LocalizedText, _, joined, listed, ngettext
+from agent.providers.connection import RequestQueue, acting_for
 from agent.settings import Settings
 from agent.system.threads import Threads, run_to_completion
-from agent.transfer import BUSY_CHAT, UNUSABLE_FILE, FileSource, ImportedConversation, LeftOut, left_out_texts
 from agent.transfer.archive import ImportFile, ImportLimits
 from agent.transfer.export import MAX_CONVERSATIONS
 from agent.transfer.file_links import FileLinks
+from agent.transfer.imported import BUSY_CHAT, UNUSABLE_FILE, FileSource, ImportedConversation, LeftOut, left_out_texts
 from agent.transfer.portable import FORMAT, stored_size
 from agent.transfer.reading import Check, FoundConversation, ImportReader
 from agent.web.chat.expiry import IMPORT_TIME, IsBusy, RetentionPeriods, delete_conversation, hidden

@@ -20,7 +20,7 @@ from agent.errors import AgentError, Conflict, NotFound, StoreUnavailable
 from agent.files.references import new_files, reference_of, with_references, with_urls
 from agent.files.store import MediaStore
 from agent.history import Entry, HistoryStore, Note, Record, RunEvent, RunEvents, new_id
-from agent.i18n import joined
+from agent.i18n.text import joined
 from agent.messages.repair import open_calls
 from agent.providers.retry import Wait
 from agent.response_types import ErrorResponse, Response

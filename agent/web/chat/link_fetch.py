@@ -9,7 +9,7 @@ from agent.errors import InputError
 from agent.fetch import Guard
 from agent.files.images import KINDS
 from agent.files.mime import SUFFIXES, detect_mime
-from agent.i18n import _
+from agent.i18n.text import _
 from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.visitor import Visitor
 

@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 
 from agent.errors import InputError, NotFound
 from agent.history import NO_LINK, Entry, HistoryStore, Link, Record, digest_of, new_token, now
-from agent.i18n import _
+from agent.i18n.text import _
 from agent.i18n.translator import Translator
-from agent.providers import RequestQueue
+from agent.providers.connection import RequestQueue
 from agent.settings import Settings
 from agent.transfer.document import DOCUMENT_THREADS, Branch
 from agent.transfer.shared import shared_entries

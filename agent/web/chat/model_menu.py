@@ -11,11 +11,11 @@ from typing import Literal, Self
 from urllib.parse import urlsplit
 
 from agent.errors import AgentError, ConfigError, InputError, LocalModelError, ProviderError
-from agent.i18n import _
+from agent.i18n.text import _
 from agent.i18n.translator import ENGLISH, Translator
 from agent.models.catalog import Catalog, ModelSpec, ProviderSpec, load_catalog
 from agent.models.families import check_name
-from agent.providers import (
+from agent.providers.connection import (
     Connection,
     Endpoint,
     Models,

@@ -15,7 +15,7 @@ from agent.files.long_documents import with_passages
 from agent.files.references import with_data
 from agent.files.store import MediaStore
 from agent.history import HistoryStore, Record
-from agent.i18n import LocalizedText, joined
+from agent.i18n.text import LocalizedText, joined
 from agent.i18n.translator import Translator
 from agent.limits import Limits
 from agent.local.zero_gpu import visitor_token
@@ -23,11 +23,11 @@ from agent.messages.adapt import adapt
 from agent.messages.repair import estimate_tokens, keep_newest
 from agent.models.catalog import ModelSpec
 from agent.plain_text import off_loop
-from agent.providers import Connection
+from agent.providers.connection import Connection
 from agent.result import Options, max_temperature
 from agent.run import Run
 from agent.settings import Settings
-from agent.tools import Tool, Toolset
+from agent.tools.tool import Tool, Toolset
 from agent.web.chat.answers import LiveRun, LiveRuns
 from agent.web.chat.attached_documents import TOO_LONG, documents_of
 from agent.web.chat.choices import Choices

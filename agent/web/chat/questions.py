@@ -7,10 +7,10 @@ from typing import Any, NamedTuple, cast
 
 from agent.errors import InputError, NotFound
 from agent.history import HistoryStore, Record
-from agent.i18n import _
+from agent.i18n.text import _
 from agent.i18n.translator import ENGLISH, LANGUAGES, Translator
-from agent.suspension import Answer, Approve, Refuse
-from agent.tools import ask_user
+from agent.suspension.suspended_run import Answer, Approve, Refuse
+from agent.tools.tool import ask_user
 from agent.web.chat.attachments import check_length
 
 Call = Mapping[str, Any]

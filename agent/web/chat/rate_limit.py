@@ -12,7 +12,7 @@ from time import monotonic
 from types import TracebackType
 
 from agent.errors import AgentError, Limited
-from agent.i18n import LocalizedText, Plural, _, joined, ngettext_noop
+from agent.i18n.text import LocalizedText, Plural, _, joined, ngettext_noop
 from agent.settings import PublicSettings
 from agent.web.chat.visitor import Visitor
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from agent.history import Entry, HistoryStore, Record
 from agent.messages.repair import count_bytes
 from agent.plain_text import off_loop
-from agent.providers import Embedder
+from agent.providers.connection import Embedder
 from agent.runtime.chat_vectors import ChatVectors
 from agent.transfer.portable import all_ids
 

@@ -18,7 +18,7 @@ from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, Thinking
 
 from agent.errors import AgentError, Conflict, StoreUnavailable
 from agent.history import Entry, HistoryStore, Note, Record, RunEvent, RunEvents, Timings, UnfinishedRun, now
-from agent.i18n import _
+from agent.i18n.text import _
 from agent.messages.repair import estimate_tokens
 from agent.runtime.outcome import KNOWN_REASONS
 from agent.web.chat.expiry import IsBusy, IsOnly

@@ -12,7 +12,7 @@ from pathlib import Path
 from agent.errors import HistoryError, Limited
 from agent.files.store import MediaStore
 from agent.history import HistoryStore, Record
-from agent.i18n import _
+from agent.i18n.text import _
 from agent.settings import PublicSettings
 from agent.system.threads import FILES
 from agent.web.chat.expiry import GUEST_PREFIX, IsBusy, delete_unused

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from agent.errors import Conflict, NotFound
 from agent.history import NO_ENTRY, Entry, HistoryStore, Record
-from agent.i18n import _
+from agent.i18n.text import _
 from agent.web.chat.sent_message import NO_MESSAGE_ID, MessageId
 from agent.web.chat.temporary_stores import is_temporary
 from agent.web.chat.transcript import is_prompt

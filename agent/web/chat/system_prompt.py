@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from datetime import date
 from functools import cache, lru_cache
 
-from agent.i18n import LocalizedText, _, joined
+from agent.i18n.text import LocalizedText, _, joined
 from agent.i18n.translator import ENGLISH, LANGUAGES, Translator
 from agent.models.catalog import ModelSpec
 from agent.settings import Settings

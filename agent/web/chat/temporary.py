@@ -12,7 +12,7 @@ from time import monotonic
 
 from agent.errors import Limited
 from agent.history import Record
-from agent.i18n import _
+from agent.i18n.text import _
 from agent.web.chat.answers import STOP_SECONDS, LiveRun, LiveRuns
 from agent.web.chat.expiry import IsBusy
 from agent.web.chat.storage_quota import Reserve

@@ -32,7 +32,7 @@ from agent.history import (
     new_id,
 )
 from agent.history.memory import MemoryStore
-from agent.i18n import _
+from agent.i18n.text import _
 from agent.messages.repair import count_bytes
 
 PREFIX = "temporary"

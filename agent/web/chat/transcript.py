@@ -27,7 +27,7 @@ from pydantic_ai.messages import (
 from agent.citations import moved
 from agent.files.store import display_name, id_of
 from agent.history import Entry, Note, Timings
-from agent.i18n import _
+from agent.i18n.text import _
 from agent.limits import FAILURE_POLICIES
 from agent.response_types import make_response
 from agent.responses import PART_SEPARATOR, BubbleMarker, Piece, Response, ResponseType, pieces_with_texts

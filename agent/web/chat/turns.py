@@ -14,7 +14,7 @@ from pydantic_ai.messages import AudioUrl, DocumentUrl, ImageUrl
 from agent.files.parts import extracted_text_of, text_file_of
 from agent.files.store import ROUTE, is_id, type_of_id
 from agent.history import Entry, Note
-from agent.i18n import LocalizedText, _, decimal, ngettext
+from agent.i18n.text import LocalizedText, _, decimal, ngettext
 from agent.i18n.translator import ENGLISH, Translator
 from agent.rendering.bubbles import Bubble, BubbleKind, BubbleState, Turn
 from agent.rendering.bubbles import Versions as ShownVersions

@@ -7,7 +7,7 @@ from time import monotonic
 
 from agent.errors import NotFound
 from agent.history import NO_CONVERSATION, NO_ENTRY, Entry, HistoryStore, Record
-from agent.i18n import LocalizedText
+from agent.i18n.text import LocalizedText
 from agent.i18n.translator import ENGLISH, Translator
 from agent.providers.retry import Wait
 from agent.system.threads import TURNS

@@ -15,7 +15,7 @@ from agent.web.gradio_compat.event_answer import answer_events
 from agent.web.gradio_compat.event_cost import reduce_event_cost
 from agent.web.gradio_compat.event_queue import BoundedQueue, bound_queue
 from agent.web.gradio_compat.import_hook import nothing
-from agent.web.gradio_compat.memory import release_memory
+from agent.web.gradio_compat.memory_release import release_memory
 from agent.web.gradio_compat.sliders import hand_on_values
 
 STATIC_FILES = Path(BUILD_PATH_LIB)

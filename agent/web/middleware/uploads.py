@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.errors import AgentError, InputError, Limited, StoreUnavailable, files_unusable
 from agent.history import new_id
-from agent.i18n import _
+from agent.i18n.text import _
 from agent.system.threads import UPLOADS
 from agent.web.client_address import client_address, has_full_share
 from agent.web.file_names import given_name, stored_name

@@ -8,11 +8,11 @@ from typing import Any, Literal, cast
 import gradio as gr
 
 from agent.files.transcribe import TRANSCRIPTION_MODELS, Kind, Transcriber
-from agent.i18n import LocalizedText, _, joined
+from agent.i18n.text import LocalizedText, _, joined
 from agent.i18n.translator import ENGLISH, Translator
 from agent.models.catalog import ModelSpec, ProviderSpec
 from agent.models.families import billions
-from agent.providers import Effort, Status, is_off, nearest
+from agent.providers.connection import Effort, Status, is_off, nearest
 from agent.web.chat.attachments import AttachmentPlan, media_kinds, merge_refusals, merge_usual
 from agent.web.chat.choices import Choices, usual_temperature
 from agent.web.chat.model_menu import shown_name

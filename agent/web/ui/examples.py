@@ -5,7 +5,7 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
-from agent.i18n import _
+from agent.i18n.text import _
 from agent.i18n.translator import Translator
 from agent.models.catalog import ModelSpec
 from agent.web.sending import EXAMPLE_FILES

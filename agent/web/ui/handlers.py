@@ -9,9 +9,9 @@ from typing import cast
 import gradio as gr
 
 from agent.errors import AgentError
-from agent.i18n import _
+from agent.i18n.text import _
 from agent.models.families import LONGEST_NAME
-from agent.providers import preload
+from agent.providers.connection import preload
 from agent.web.chat.choices import text_of
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.system_prompt import adapt_prompt, own_prompt

@@ -3,7 +3,7 @@
 import gradio as gr
 
 from agent.errors import AgentError
-from agent.i18n import _
+from agent.i18n.text import _
 from agent.web.chat.conversations import Conversations
 from agent.web.ui.components import Updates, no_updates
 from agent.web.ui.model_widgets import ModelWidgets

@@ -6,7 +6,7 @@ from dataclasses import asdict
 import gradio as gr
 
 from agent.models.catalog import ModelSpec
-from agent.providers import Effort, efforts
+from agent.providers.connection import Effort, efforts
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.system_prompt import adapt_prompt, default_prompt
 from agent.web.ui.components import (

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from agent.i18n import _
+from agent.i18n.text import _
 from agent.i18n.translator import Translator
 from agent.web.ui.page_files import PageFiles, without_comments
 from agent.web.ui.theme import COLOURS

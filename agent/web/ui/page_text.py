@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from agent.i18n import N_, LocalizedText, ngettext_noop
+from agent.i18n.text import N_, LocalizedText, ngettext_noop
 from agent.i18n.translator import Translator
 
 WIDGETS = {

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 import gradio as gr
 from gradio.components.multimodal_textbox import MultimodalData
 
-from agent.i18n import N_
+from agent.i18n.text import N_
 
 
 class Composer(gr.HTML):

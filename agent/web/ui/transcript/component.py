@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import gradio as gr
 
-from agent.i18n import N_
+from agent.i18n.text import N_
 from agent.rendering.bubbles import Turn
 from agent.web.ui.page_text import translated
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from agent.errors import SuspensionError, SuspensionReason
-from agent.i18n import N_, LocalizedText, _, joined
+from agent.i18n.text import N_, LocalizedText, _, joined
 
 SENTENCES: Mapping[SuspensionReason, str] = {
     "tampered": N_("This is not a suspended run as it was sealed: something in it was changed."),

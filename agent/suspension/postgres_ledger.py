@@ -11,7 +11,7 @@ from psycopg import AsyncConnection
 from agent.errors import ConfigError
 from agent.history import steady_now
 from agent.history.sql.postgres_database import PostgresAddress
-from agent.suspension.ledgers import ledger_error
+from agent.suspension.ledger import ledger_error
 
 USE_SECONDS = 20.0
 """Seconds until a server that does not answer counts as away."""

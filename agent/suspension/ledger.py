@@ -12,7 +12,7 @@ from typing import Protocol
 from agent.errors import ConfigError, HistoryError, StoreUnavailable, reason_of
 from agent.history import needing_driver, steady_now
 from agent.history.server_errors import connection_reason, words_of
-from agent.i18n import _
+from agent.i18n.text import _
 
 
 class Ledger(Protocol):
@@ -70,11 +70,11 @@ def open_ledger(address: str) -> Ledger:
             return SqliteLedger(Path(path).expanduser())
         case "postgresql" | "postgres" if place:
             with needing_driver("PostgreSQL", "postgres"):
-                from agent.suspension.ledgers.postgres import PostgresLedger
+                from agent.suspension.postgres_ledger import PostgresLedger
             return PostgresLedger(address)
         case "redis" | "rediss" | "unix" if place:
             with needing_driver("Redis", "redis"):
-                from agent.suspension.ledgers.redis import RedisLedger
+                from agent.suspension.redis_ledger import RedisLedger
             return RedisLedger(address)
         case _:  # the rest of the address can have a password
             raise ConfigError(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from agent.files.sentences import refused
+from agent.files.remarks import refused
 
 MAX_PAGES = 2_000
 """Pages, slides, sheets or sections of one document."""

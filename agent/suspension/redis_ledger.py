@@ -5,7 +5,7 @@ from datetime import datetime
 from agent.errors import ConfigError
 from agent.history import now
 from agent.history.redis_server import DRIVER_ERRORS, RedisServer, refusal_of
-from agent.suspension.ledgers import ledger_error
+from agent.suspension.ledger import ledger_error
 
 CLOCK_SECONDS = 3600.0
 """An id is kept that much longer than it must be, in case that the clocks of two machines differ."""

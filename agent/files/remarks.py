@@ -4,7 +4,7 @@ The sandboxed decoder can report only these sentences: see `agent.files.sandbox`
 """
 
 from agent.errors import InputError
-from agent.i18n import N_, LocalizedText, Value
+from agent.i18n.text import N_, LocalizedText, Value
 
 SENTENCES = {
     # Reasons for a refusal. Each continues a sentence that begins with the file's name.

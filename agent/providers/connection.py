@@ -1,0 +1,360 @@
+"""The contract of a provider: `connect` turns a `ModelSpec` and an `Endpoint` into a `Connection` to the model."""
+
+import asyncio
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Literal, Protocol, cast, get_args, runtime_checkable
+
+from pydantic_ai.embeddings import EmbeddingModel
+from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.settings import ModelSettings
+
+from agent.errors import InputError, MissingExtra, ProviderError, UnknownModel
+from agent.i18n.text import LocalizedText
+from agent.keyword_arguments import explains_arguments, explains_fields
+from agent.models.catalog import Dialect, ModelSpec, ProviderSpec, load_catalog
+from agent.providers.base_url import check_base_url
+from agent.providers.delta_merging import count_deltas as count_deltas
+from agent.providers.reasoning import Effort as Effort
+from agent.providers.reasoning import Reasoning as Reasoning
+from agent.providers.reasoning import effort_note as effort_note
+from agent.providers.reasoning import is_off as is_off
+from agent.providers.reasoning import is_reasoning as is_reasoning
+from agent.providers.reasoning import nearest as nearest
+from agent.providers.refusals import speaks_only_chat
+from agent.providers.refusals import without_refused as without_refused
+from agent.providers.request_queue import RequestQueue as RequestQueue
+from agent.providers.request_queue import acting_for as acting_for
+
+Phase = Literal["starting", "fetching", "loading", "ready", "failed"]
+
+
+@explains_fields
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """The address of a model server: an OpenAI-compatible base URL (ending in /v1) and its key, which is never shown.
+
+    `slots` is the number of answers that the server writes at once. Set it for a server that queues further requests
+    silently. None means no limit. `is_own_key`: the user gave the key, not the owner of the program. `is_secret`: the
+    address is for the owner and the log, and errors don't name it.
+    """
+
+    base_url: str
+    api_key: str | None = field(default=None, repr=False)
+    slots: int | None = None
+    is_own_key: bool = False
+    is_secret: bool = False
+
+    def __post_init__(self) -> None:
+        # A key from a file ends in a line break, which no header can have.
+        object.__setattr__(self, "api_key", (self.api_key or "").strip() or None)
+
+
+class Connection(Protocol):
+    """A connection to one model. Any number of runs can share it, also from several event loops."""
+
+    @property
+    def spec(self) -> ModelSpec:
+        """The description of the model: names, limits and abilities."""
+        ...
+
+    def check(self) -> None:
+        """Raise `InputError` if no request can be made at all, such as `MissingKey`. Touches no network."""
+        ...
+
+    def model(self) -> Model:
+        """Return the model for the running event loop. The first call in each loop makes it."""
+        ...
+
+    def slot(self, on_position: Callable[[int], None]) -> AbstractAsyncContextManager[None]:
+        """Wait for a free slot at the server and hold it for the block. Each request is made in one slot.
+
+        `on_position` gets the number of answers that must end first, whenever it changes. Most servers have no limit.
+        """
+        ...
+
+    def effort(self, reasoning: Reasoning | None) -> Reasoning | None:
+        """Return the reasoning that a request will ask for, given the wish; None if it asks for nothing."""
+        ...
+
+    def settings(self, reasoning: Reasoning | None) -> ModelSettings:
+        """Return the request settings for this model, with reasoning on, off, at an effort, or by default (None)."""
+        ...
+
+    def explain(self, error: Exception) -> ProviderError:
+        """Translate the provider's failure into a sentence for people, without keys, bodies or traces."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close the clients that `model` opened in the running loop."""
+        ...
+
+
+ModelChoice = str | Connection | Sequence[str | Connection]
+"""A model by its name or connection, or several: each one stands in if those before it are not available."""
+
+
+@runtime_checkable
+class ChosenLater(Protocol):
+    """A `Connection` whose model is known only when the first run begins. Each run waits for `ready` first."""
+
+    async def ready(self) -> None:
+        """Return when the model is known and answers. Raises `LocalModelError` with a sentence for people."""
+        ...
+
+
+@runtime_checkable
+class OwnsServers(Protocol):
+    """A `Connection` that starts model servers on this machine, one for each event loop."""
+
+    def end_servers(self) -> None:
+        """End the servers of all event loops except the one that runs here, where `aclose` does it.
+
+        Also of loops that have ended. Does not wait for the end.
+        """
+        ...
+
+
+@runtime_checkable
+class LearnsRefusals(Protocol):
+    """A `Connection` that learns from the first refusal what its server does not take. Its `spec` changes with it."""
+
+    def learn(
+        self, error: BaseException | None, *, pictures: bool, tools: bool, schema: bool = False
+    ) -> LocalizedText | None:
+        """Return the sentence for people about what the server refused, and leave that out of the next request.
+
+        The refused request had `pictures`, `tools`, and a JSON `schema` for the answer. Returns None if the same
+        request would be made again.
+        """
+        ...
+
+
+class ForwardingConnection(ABC):
+    """The part of a `Connection` that forwards to another one, which can change between two requests."""
+
+    @abstractmethod
+    def _target(self) -> Connection: ...
+
+    def model(self) -> Model:
+        """Return the model for the running loop."""
+        return self._target().model()
+
+    def slot(self, on_position: Callable[[int], None]) -> AbstractAsyncContextManager[None]:
+        """Wait for a free slot at the model's server."""
+        return self._target().slot(on_position)
+
+    def settings(self, reasoning: Reasoning | None) -> ModelSettings:
+        """Return the request settings of the model."""
+        return self._target().settings(reasoning)
+
+    def explain(self, error: Exception) -> ProviderError:
+        """Translate a failure of the model."""
+        return self._target().explain(error)
+
+    def learn(
+        self, error: BaseException | None, *, pictures: bool, tools: bool, schema: bool = False
+    ) -> LocalizedText | None:
+        """Implement `LearnsRefusals`."""
+        target = self._target()
+        if not isinstance(target, LearnsRefusals):
+            return None
+        return target.learn(error, pictures=pictures, tools=tools, schema=schema)
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """A model that answers now. A restart can change its endpoint: ask `Models.served` again for each run."""
+
+    spec: ModelSpec
+    endpoint: Endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The progress to show while a model starts. `done` goes from 0 to 1; None if it is not known.
+
+    `phase` is "ready" as soon as any model answers. `text` and `done` can still describe a better one on its way.
+    """
+
+    phase: Phase
+    text: str
+    done: float | None = None
+
+
+class Models(Protocol):
+    """The models that are available at this moment. Some may still be starting."""
+
+    @property
+    def served(self) -> tuple[ServedModel, ...]:
+        """The models that answer now, the default first."""
+        ...
+
+    @property
+    def status(self) -> Status:
+        """The progress of the model that is starting."""
+        ...
+
+    async def ready(self) -> tuple[ServedModel, ...]:
+        """Wait until a model answers. Raises `LocalModelError` with a sentence for people."""
+        ...
+
+
+class Embedder(Protocol):
+    """Makes vectors of texts with one model. Usable from any event loop. Its methods raise `ProviderError`."""
+
+    async def name(self) -> str:
+        """Return the name of the model for people. It can be unknown until the server is asked."""
+        ...
+
+    async def identity(self) -> str:
+        """Return a text that is another one for another model or server, whose vectors cannot be compared."""
+        ...
+
+    async def embed(self, texts: Sequence[str], *, is_query: bool = False) -> Sequence[Sequence[float]]:
+        """Return a vector for each text, in one request. `is_query`: for questions, which some models treat apart."""
+        ...
+
+
+class StreamingModel(Model):
+    """A model that only streams. `request` gathers the stream into a whole response.
+
+    Only a streamed request notices a closed connection: llama.cpp does not look for one otherwise.
+    """
+
+    async def request(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+    ) -> ModelResponse:
+        """Stream the response and return it whole."""
+        async with self.request_stream(messages, model_settings, model_request_parameters) as stream:
+            async for _ in stream:
+                pass
+            return stream.get()
+
+
+_CONNECTIONS = {
+    "chat": ("agent.providers.chat_completions", "ChatCompletionsConnection"),
+    "responses": ("agent.providers.openai_responses", "OpenAIResponsesConnection"),
+    "messages": ("agent.providers.anthropic_messages", "AnthropicConnection"),
+    "generate": ("agent.providers.google_generate_content", "GoogleConnection"),
+}
+"""The module and class for each dialect. It is imported when first needed, so that one vendor costs one SDK."""
+
+
+_PRELOADED = set[Dialect]()
+
+
+async def preloaded(dialect: Dialect) -> None:
+    """Wait until a thread has preloaded the dialect. If that has happened, this does nothing."""
+    if dialect not in _PRELOADED:
+        await asyncio.to_thread(preload, dialect)
+
+
+def preload(dialect: Dialect) -> None:
+    """Open and close a model of a dialect, so that the first message need not wait for what that loads.
+
+    That is the vendor's SDK, pydantic-ai's list of prices, and the TLS certificates. Touches no network. Call it in a
+    thread.
+    """
+    spec = next(spec for spec in load_catalog().models.values() if spec.dialect == dialect)
+
+    async def open_once() -> None:
+        connection = connect(spec, Endpoint("http://127.0.0.1/v1", "none"))
+        connection.model()
+        await connection.aclose()
+
+    asyncio.run(open_once())
+    _PRELOADED.add(dialect)
+
+
+def binds_answers(spec: ModelSpec, *, has_tools: bool, is_open: bool) -> bool:
+    """Return True if a request can bind the model's answer to a JSON schema, and the model can still call its tools.
+
+    Servers that constrain the sampling constrain tool calls, too, and several hosts refuse a schema beside tools.
+    `is_open`: the schema allows dicts with any keys, which Claude's API takes for empty ones.
+    """
+    if not spec.schemas or (is_open and spec.dialect == "messages"):
+        return False
+    is_free = spec.dialect != "chat" or spec.tools == "emulated" or spec.provider in ("openai", "azure")
+    return is_free or not has_tools
+
+
+@lru_cache(256)
+def efforts(spec: ModelSpec) -> tuple[Effort, ...]:
+    """Return the efforts that a model that reasons can be asked for, from least to most; () if it has none.
+
+    The first call for a dialect loads the vendor's SDK, which takes a second: call it in a thread.
+    """
+    if not spec.reasoning or spec.dialect == "chat":  # a chat template has only a switch
+        return ()
+    connection = connect(spec, Endpoint("http://127.0.0.1/v1", "none"))
+    return tuple(one for one in get_args(Effort) if one != "none" and connection.effort(one) == one)
+
+
+@explains_arguments
+def connect(spec: ModelSpec, endpoint: Endpoint | None = None) -> Connection:
+    """Make the connection without touching the network.
+
+    Without an endpoint, it uses the provider's own address and the key from the environment. Raises `UnknownModel` if
+    the catalog does not have the provider, or if the address of its server is not known. Raises `InputError` if that
+    address cannot be one, for example because it has no scheme.
+    """
+    if not isinstance(cast(object, spec), ModelSpec) or not isinstance(cast(object, endpoint), Endpoint | None):
+        raise InputError(
+            "connect takes a ModelSpec and an Endpoint. For the name of a model, write "
+            "Agent(model, provider=..., base_url=..., api_key=...)"
+        )
+    provider = load_catalog().providers.get(spec.provider)
+    if provider is None:
+        raise UnknownModel(f"no provider named {spec.provider!r}; known are {', '.join(load_catalog().providers)}")
+    endpoint = endpoint or default_endpoint(provider)
+    check_base_url(endpoint.base_url)
+    if spec.dialect == "responses" and speaks_only_chat(endpoint.base_url):
+        spec = replace(spec, dialect="chat")
+    module, name = _CONNECTIONS[spec.dialect]
+    kind: Any = getattr(import_module(module), name)
+    return cast(Connection, kind(spec, endpoint, provider))
+
+
+def connect_embedder(model: str | EmbeddingModel, env: Mapping[str, str] = os.environ) -> Embedder:
+    """Return an embedder without touching the network: for a model of pydantic-ai, or by name.
+
+    A name is "provider:model" such as "openai:text-embedding-3-small", or the URL of a server with OpenAI's API such
+    as "http://127.0.0.1:8080/v1", which "#model" can follow. The key of such a server is EMBEDDINGS_API_KEY. Raises
+    `InputError` if there is no such provider or no key, and `MissingExtra` without numpy.
+    """
+    if find_spec("numpy") is None:
+        raise MissingExtra("The search by vectors", "documents")
+    from agent.providers.embeddings import ModelEmbedder, embedder_named  # late, because it loads OpenAI's SDK
+
+    return embedder_named(model, env) if isinstance(model, str) else ModelEmbedder(model)
+
+
+def default_endpoint(provider: ProviderSpec, env: Mapping[str, str] = os.environ) -> Endpoint:
+    """Return a provider's address and key from the environment: OPENAI_BASE_URL, OPENAI_API_KEY and so on.
+
+    Raises `UnknownModel` if the provider has no address of its own and the environment names none.
+    """
+    name = base_url_variable(provider.id)
+    base_url = (env.get(name) or provider.base_url).rstrip("/")
+    if not base_url and provider.port:
+        base_url = f"http://127.0.0.1:{provider.port}/v1"
+    if not base_url:
+        raise UnknownModel(f"{provider.label} needs base_url=..., or {name} in the environment: where its server is")
+    key = next((env[name].strip() for name in provider.key_names if env.get(name, "").strip()), None)
+    return Endpoint(base_url, key)
+
+
+def base_url_variable(provider: str) -> str:
+    """Return the environment variable for a provider's address, such as OPENAI_BASE_URL."""
+    return provider.upper().replace(".", "_") + "_BASE_URL"

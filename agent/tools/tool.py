@@ -1,0 +1,368 @@
+"""The contract of a tool: a function, its schema, and `execute`, which turns a call into a result and never raises.
+
+If a tool raises, times out, is unknown or gets arguments that do not fit, the result is marked as an error, and the
+model reads it. Only cancellation passes through. A `Toolset` provides tools that live as long as its session.
+"""
+
+import asyncio
+import contextvars
+import inspect
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any, Generic, Protocol, cast, overload, runtime_checkable
+
+import pydantic_ai
+from pydantic import ValidationError
+from pydantic_ai.messages import ToolCallPart, ToolReturnPart
+from pydantic_ai.tools import ToolDefinition
+from typing_extensions import ParamSpec, TypeVar
+
+from agent.errors import AgentError, InputError, ToolError, without_paths
+from agent.keyword_arguments import explains_arguments, explains_fields
+from agent.responses import fix_surrogates
+from agent.system.threads import FILES
+from agent.tools.returned import content_of, cut_content
+
+Function = Callable[..., Any]
+
+GRACE_SECONDS = 0.4
+"""Seconds that a cancelled tool has to clean up before it is abandoned."""
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+"""The names that all providers accept."""
+
+_running: set[asyncio.Task[Any]] = set()
+"""Strong references, because the event loop holds tasks only weakly: an abandoned tool must not be collected early."""
+
+
+P = ParamSpec("P", default=...)
+R = TypeVar("R", default=Any)
+
+
+@explains_fields
+@dataclass(frozen=True)
+class Tool(Generic[P, R]):
+    """A function that a model can call. The schema comes from its signature and docstring.
+
+    Calling the tool calls the function, with its signature.
+
+    `timeout` is in seconds, None for the agent's own limit. A call of a tool with `needs_approval` suspends the run
+    until somebody approves it. A `poller` is meant to be called repeatedly, so repeated calls are no sign of a loop. If
+    a server or a file describes the tool, `schema` is the JSON schema of its arguments and `description` its text. The
+    arguments are then passed by keyword, unchecked, as the model wrote them. Raises `InputError` if no schema can be
+    made of the signature, and for a name that providers refuse.
+
+    The function returns text, `BinaryContent`, a Pillow image, a list of these, or anything with a JSON form. The model
+    gets at most 50,000 characters of it, and is told if there were more.
+    """
+
+    function: Callable[P, R]
+    name: str
+    timeout: float | None = None
+    needs_approval: bool = False
+    poller: bool = False
+    schema: Mapping[str, Any] | None = field(default=None, hash=False)
+    description: str = ""
+
+    def __post_init__(self) -> None:
+        if not callable(cast(object, self.function)):
+            raise InputError(f"Tool takes a function, not {self.function!r}")
+        if not _NAME.fullmatch(self.name):
+            fit = re.sub(r"[^A-Za-z0-9_-]+", "_", self.name).strip("_")[:64] or "name"
+            raise InputError(
+                f"tool {self.name!r}: its name must have 1 to 64 characters of a-z, A-Z, 0-9, _ and -, because "
+                f'providers accept no other. Write @tool(name="{fit}")'
+            )
+        if self.schema is None and (fault := _fault(self.function)):
+            raise InputError(f"tool {self.name!r}: {fault}")
+        try:
+            _ = self._schema
+        except Exception as error:  # pydantic's exceptions here have no common base
+            why = str(error).partition("\n")[0].partition(". ")[0]
+            raise InputError(f"tool {self.name!r}: no schema can be made of its signature: {why}") from error
+
+    @cached_property
+    def _schema(self) -> "pydantic_ai.Tool[None]":
+        if self.schema is not None:
+            return pydantic_ai.Tool[None].from_schema(
+                self.function, self.name, self.description or None, dict(self.schema)
+            )
+        text = self.description or None
+        return pydantic_ai.Tool[None](self.function, name=self.name, description=text, takes_ctx=False)
+
+    @property
+    def is_async(self) -> bool:
+        """True if a call can be interrupted. A plain function cannot: it runs in a thread."""
+        return inspect.iscoroutinefunction(self.function)
+
+    @property
+    def definition(self) -> ToolDefinition:
+        """The description that providers get."""
+        return self._schema.tool_def
+
+    def arguments(self, call: ToolCallPart) -> tuple[list[Any], dict[str, Any]]:
+        """Return the call's validated arguments. Raises `ValidationError` or `ValueError`."""
+        given = dict(call.args_as_dict(raise_if_invalid=True))
+        schema = self._schema.function_schema
+        if rest := schema.var_positional_field:  # the library's schema requires it, although Python does not
+            given.setdefault(rest, [])
+        values: dict[str, Any] = dict(schema.validator.validate_python(given))
+        positional = [values.pop(name) for name in schema.positional_fields]
+        if schema.var_positional_field:
+            positional.extend(values.pop(schema.var_positional_field))
+        return positional, values
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function itself, as if it were not a tool."""
+        return self.function(*args, **kwargs)
+
+    @property
+    def __wrapped__(self) -> Callable[P, R]:
+        """The function. `inspect.signature` and editors read its signature here."""
+        return self.function
+
+
+def _fault(function: Callable[..., Any]) -> str:
+    """Return why no tool can be made of a function, or ""."""
+    if isinstance(function, Tool):
+        return "it is a tool already"
+    if not hasattr(function, "__name__"):
+        return f"{function!r} has no name and no docstring of its own: write @tool over a def that calls it"
+    if inspect.isfunction(function) and next(iter(inspect.signature(function).parameters), "") == "self":
+        return f"{function.__qualname__} is a method without its object: pass the method of an object"
+    return ""
+
+
+@overload
+def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
+@overload
+def tool(
+    *, name: str | None = None, timeout: float | None = None, needs_approval: bool = False, poller: bool = False
+) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+@explains_arguments
+def tool(
+    function: Function | None = None,
+    /,
+    *,
+    name: str | None = None,
+    timeout: float | None = None,
+    needs_approval: bool = False,
+    poller: bool = False,
+) -> Tool | Callable[[Function], Tool]:
+    """Turn a function into a tool: `@tool`, or `@tool(timeout=5, needs_approval=True)`. Raises `InputError`."""
+    if function is not None and not callable(cast(object, function)):
+        meant = f"name={function!r}" if isinstance(cast(object, function), str) else "name=..., timeout=..."
+        raise InputError(f"@tool takes a function, not {function!r}: write @tool({meant})")
+
+    def wrap(function: Function) -> Tool:
+        named = name or getattr(function, "__name__", "tool")
+        return Tool(function, named, timeout, needs_approval=needs_approval, poller=poller)
+
+    return wrap if function is None else wrap(function)
+
+
+@runtime_checkable
+class Toolset(Protocol):
+    """Tools that exist while a session is open. It can be shared: each run, or each chat, opens its own session."""
+
+    @property
+    def name(self) -> str:
+        """The name for sentences."""
+        ...
+
+    def session(self) -> AbstractAsyncContextManager[Sequence[Tool]]:
+        """Open a session and return its tools. Another task than the one that opened it can close it.
+
+        Raises an `AgentError` with a sentence if it cannot be opened. Opening can be cancelled.
+        """
+        ...
+
+
+@tool
+async def ask_user(question: str, choices: list[str] = []) -> str:  # noqa: B006 - its schema, nobody changes it
+    """Ask the user a question and wait for the answer. Use it when you cannot go on without knowing.
+
+    Args:
+        question: What to ask, in one or two sentences.
+        choices: Answers to choose from; leave it out where any answer will do.
+    """
+    raise ToolError("Nobody can be asked here.")
+
+
+def as_tool(item: Tool | Function) -> Tool:
+    """Return a tool unchanged, and a plain function as a tool."""
+    return cast(Tool, item) if isinstance(item, Tool) else tool(item)
+
+
+async def execute(tools: Mapping[str, Tool], call: ToolCallPart, *, timeout: float) -> ToolReturnPart:  # noqa: ASYNC109 - not raised
+    """Run one call and return its result. `timeout` in seconds applies to tools without their own."""
+    result = await _execute(tools, call, timeout)
+    content, note = cut_content(result.content)
+    return with_note(replace(result, content=content), note) if note else result
+
+
+async def _execute(tools: Mapping[str, Tool], call: ToolCallPart, seconds: float) -> ToolReturnPart:
+    wanted = tools.get(call.tool_name)
+    if wanted is None:
+        known = ", ".join(tools) or "none"
+        return _failure_result(call, f"There is no tool named {call.tool_name!r}. Known tools: {known}.")
+    try:
+        args, kwargs = wanted.arguments(call)
+    except ValidationError as error:
+        return _failure_result(call, f"The arguments do not fit: {_explain(error)}")
+    except (ValueError, AssertionError):
+        return _failure_result(call, f"The arguments are not a JSON object: {str(call.args)[:200]!r}")
+    except Exception as error:  # from a validator of the tool itself
+        return _failure_result(call, f"The arguments do not fit: {type(error).__name__}: {error}")
+    limit = wanted.timeout or seconds
+    work = asyncio.create_task(_invoke(wanted.function, args, kwargs), name=call.tool_call_id)
+    try:
+        if not await _finish_or_abandon(work, limit):
+            return _failure_result(call, f"The tool took longer than {limit:g} s and was given up.")
+        if work.cancelled():
+            return _failure_result(call, "The tool was cancelled by something that it waited for.")
+        value = work.result()
+        if isinstance(value, ToolReturnPart):  # the result of an earlier call
+            return replace(cast(ToolReturnPart[Any], value), tool_name=call.tool_name, tool_call_id=call.tool_call_id)
+        made = partial(content_of, value, wanted.name)
+        content = made() if isinstance(value, str) else await FILES.run(made)  # a picture would hold the loop
+        return ToolReturnPart(call.tool_name, content, tool_call_id=call.tool_call_id)
+    except AgentError as error:  # its text is already a sentence
+        return _failure_result(call, str(error))
+    except Exception as error:
+        text = without_paths(str(error)) if isinstance(error, OSError) else error
+        return _failure_result(call, f"{type(error).__name__}: {text}")
+
+
+async def execute_all(
+    tools: Mapping[str, Tool],
+    calls: Sequence[ToolCallPart],
+    *,
+    timeout: float,  # noqa: ASYNC109 - not raised
+    on_result: Callable[[ToolReturnPart], None],
+    on_start: Callable[[ToolCallPart], None] = lambda _: None,
+) -> None:
+    """Run calls concurrently and pass each result to `on_result` as it comes. Return when each call has one.
+
+    `on_start` gets each call in the task that makes it. On cancellation, each call without a result first gets one; its
+    metadata says `left_running` if the tool could not be interrupted.
+    """
+    if not calls:
+        return
+    unanswered = {call.tool_call_id: call for call in calls}
+
+    async def one(call: ToolCallPart) -> None:
+        on_start(call)
+        result = await execute(tools, call, timeout=timeout)
+        if unanswered.pop(call.tool_call_id, None):
+            on_result(result)
+
+    tasks = [asyncio.create_task(one(call)) for call in calls]
+    try:
+        await asyncio.wait(tasks)
+    except asyncio.CancelledError:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=1.2 * GRACE_SECONDS)
+        raise
+    finally:
+        for id_, call in list(unanswered.items()):
+            del unanswered[id_]
+            on_result(_given_up(call, tools.get(call.tool_name)))
+
+
+def cancelled_result(call: ToolCallPart) -> ToolReturnPart:
+    """Return the result of a call that was not made or not finished because the run was cancelled."""
+    text = "Cancelled before it finished."
+    return ToolReturnPart(call.tool_name, text, tool_call_id=call.tool_call_id, outcome="interrupted")
+
+
+def _given_up(call: ToolCallPart, tool: Tool | None) -> ToolReturnPart:
+    still = any(work.get_name() == call.tool_call_id for work in _running) or (tool is not None and not tool.is_async)
+    if not still:
+        return cancelled_result(call)
+    text = "Cancelled; it could not be interrupted and was left running."
+    return replace(cancelled_result(call), content=text, metadata={"left_running": True})
+
+
+async def _finish_or_abandon(work: asyncio.Task[Any], limit: float) -> bool:
+    """Return True if the task ends in time. If not, cancel it, and abandon it after `GRACE_SECONDS`."""
+    _running.add(work)
+    work.add_done_callback(_running.discard)
+    try:
+        await asyncio.wait([work], timeout=limit)
+        if work.done():
+            return True
+        work.cancel()
+        await asyncio.wait([work], timeout=GRACE_SECONDS)
+    except asyncio.CancelledError:
+        work.cancel()
+        await asyncio.wait([work], timeout=GRACE_SECONDS)
+        raise
+    finally:
+        work.add_done_callback(_retrieve_exception)
+    return False
+
+
+def _retrieve_exception(work: asyncio.Task[Any]) -> None:
+    """Retrieve the exception of an abandoned task, so that asyncio does not report it."""
+    if not work.cancelled():
+        work.exception()
+
+
+async def _invoke(function: Function, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    try:
+        if inspect.iscoroutinefunction(function):
+            return await function(*args, **kwargs)
+        value = await _in_thread(lambda: function(*args, **kwargs))
+        return await value if inspect.isawaitable(value) else value
+    except (Exception, asyncio.CancelledError, GeneratorExit):
+        raise
+    except BaseException as error:  # SystemExit and KeyboardInterrupt would end the loop itself
+        raise RuntimeError(f"the tool raised {type(error).__name__}") from error
+
+
+async def _in_thread(function: Callable[[], Any]) -> Any:
+    """Run in a daemon thread, which a cancelled run or an ending process abandons instead of waiting for it."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def settle(set_: Callable[[Any], None], value: Any) -> None:
+        if not future.done():
+            set_(value)
+
+    def work() -> None:
+        try:
+            outcome, set_ = context.run(function), future.set_result
+        except BaseException as error:
+            known = isinstance(error, Exception) and not isinstance(error, StopIteration)
+            failure = error if known else RuntimeError(f"the tool raised {type(error).__name__}")
+            outcome, set_ = failure, future.set_exception
+        with suppress(RuntimeError):  # the loop may be closed by now
+            loop.call_soon_threadsafe(settle, cast(Callable[[Any], None], set_), outcome)
+
+    threading.Thread(target=work, daemon=True, name="tool").start()
+    return await future
+
+
+def with_note(result: ToolReturnPart, note: str) -> ToolReturnPart:
+    """Return the result with our note to the model after it."""
+    note, content = f"[{note}]", result.content
+    if isinstance(content, str):
+        return replace(result, content=f"{content}\n\n{note}")
+    return replace(result, content=[*(cast(list[Any], content) if isinstance(content, list) else [content]), note])
+
+
+def _failure_result(call: ToolCallPart, message: str) -> ToolReturnPart:
+    return ToolReturnPart(call.tool_name, fix_surrogates(message), tool_call_id=call.tool_call_id, outcome="failed")
+
+
+def _explain(error: ValidationError) -> str:
+    return "; ".join(
+        f"{'.'.join(str(step) for step in item['loc']) or 'arguments'}: {item['msg']}" for item in error.errors()
+    )
