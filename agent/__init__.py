@@ -42,7 +42,8 @@ from agent.run import Run
 from agent.suspension.seals import Seals
 from agent.suspension.suspended_run import Approve, Pending, Refuse, Suspension
 from agent.telemetry import Telemetry
-from agent.tools.tool import Tool, Toolset, ask_user, tool
+from agent.tools import tool
+from agent.tools.tool import Tool, Toolset, ask_user
 
 __all__ = [
     "Agent",

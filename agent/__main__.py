@@ -23,7 +23,8 @@ from agent.providers.connection import Connection, Endpoint, connect
 from agent.providers.discovery import discover
 from agent.runtime.loop_thread import LoopThread
 from agent.settings import Settings, load_settings, start_logging
-from agent.tools.tool import Tool, Toolset, presets
+from agent.tools import presets
+from agent.tools.tool import Tool, Toolset
 
 
 def main(argv: Sequence[str] | None = None) -> int:

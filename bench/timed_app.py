@@ -8,7 +8,7 @@ import time
 from typing import Any, cast
 
 import app
-from agent.providers.connection import http
+from agent.providers import http
 from agent.runtime.run_stream import RunStream
 from agent.web.answer_frames import TurnFrames
 from agent.web.chat.journal import StoreJournal

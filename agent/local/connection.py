@@ -27,6 +27,7 @@ from agent.local.process import ServerProcess, loop_runs_here
 from agent.local.vllm_server import find_vllm
 from agent.local.weights import QWEN3_06B, SMOLLM2, Weights, fetch, find
 from agent.models.catalog import AUTO, ModelSpec, load_catalog
+from agent.providers import chat_completions
 from agent.providers.connection import (
     Connection,
     Endpoint,
@@ -34,7 +35,6 @@ from agent.providers.connection import (
     Reasoning,
     ServedModel,
     StreamingModel,
-    chat_completions,
     connect,
 )
 from agent.settings import ROOT, LocalSettings

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from agent.files.sandbox import SandboxJob, SandboxProgram
-from agent.tools.tool import arithmetic
+from agent.tools import arithmetic
 
 MAX_NAME = 100
 """The most characters of the name of a unit or a time zone."""

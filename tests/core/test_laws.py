@@ -36,7 +36,7 @@ from agent.history.sql.sqlite import SqliteStore
 from agent.local.manager import ServedModel
 from agent.messages.openai import to_openai
 from agent.messages.repair import keep_newest, prepare_messages, repair
-from agent.providers.connection import http as http
+from agent.providers import http as http
 from agent.rendering.bubbles import Turn as ShownTurn
 from agent.responses import BubbleMarker, StreamDecoder, finalize, pieces_of
 from agent.settings import LocalSettings, Settings

@@ -61,7 +61,7 @@ from agent.rendering.sources import Sources
 from agent.responses import StreamDecoder, fix_surrogates
 from agent.settings import ROOT
 from agent.telemetry import Redactor
-from agent.tools.tool import arithmetic
+from agent.tools import arithmetic
 from agent.transfer.imported import LeftOut
 from agent.transfer.imports.chatgpt import read_chatgpt
 from agent.transfer.imports.claude import read_claude

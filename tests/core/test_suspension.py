@@ -40,12 +40,12 @@ from agent.messages.repair import prepare_messages, repair, unanswered_calls
 from agent.response_types import ToolResultContent
 from agent.runtime.budget import BudgetUsed
 from agent.settings import ROOT
+from agent.suspension import seals as seals_module
 from agent.suspension.ledger import FileLedger, MemoryLedger, SqliteLedger
 from agent.suspension.postgres_ledger import PostgresLedger
 from agent.suspension.redis_ledger import RedisLedger
 from agent.suspension.seals import Seals, canonical, keys_of, ledger_of, signed
 from agent.suspension.suspended_run import Approve, Pending, Refuse, Suspension
-from agent.suspension.suspended_run import seals as seals_module
 from agent.tools.tool import ask_user
 from agent.web.chat.journal import Omitted, StoreJournal
 from tests.support.message_rules import assert_accepted

@@ -29,7 +29,8 @@ from agent.fetch import fetch
 from agent.history import Entry, Note
 from agent.history.codec import dump_entries, load_entries
 from agent.history.records import StoredText
-from agent.i18n.text import N_, _, alternatives, catalogues, decimal, first_sentence, joined, listed, ngettext
+from agent.i18n import catalogues
+from agent.i18n.text import N_, _, alternatives, decimal, first_sentence, joined, listed, ngettext
 from agent.i18n.translator import LANGUAGES, Translator, negotiate, read_forms
 from agent.models.catalog import load_catalog
 from agent.rendering.steps import tool_title

@@ -21,8 +21,8 @@ from pydantic_ai.models.openai import OpenAIChatModel
 
 from agent import Agent, Endpoint, InputError, Limits, ModelSpec, ProviderError, connect
 from agent.models.catalog import load_catalog
+from agent.providers import http as http
 from agent.providers.chat_completions import ChatCompletionsConnection
-from agent.providers.connection import http as http
 from agent.providers.errors import explain
 from agent.providers.openai_client import PlainClient
 from tests.support import dialects

@@ -20,7 +20,7 @@ from pydantic_ai.messages import ModelRequest, ModelResponse
 
 from agent import Endpoint, ModelSpec, connect
 from agent.models.catalog import load_catalog
-from agent.providers.connection import delta_merging, http
+from agent.providers import delta_merging, http
 from agent.providers.delta_merging import DeltaMerger, Template, count_deltas, read_delta
 from agent.providers.http import ClientConnection, ReadPace
 from agent.responses import BubbleMarker, StreamDecoder, finalize

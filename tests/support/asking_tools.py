@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from agent.tools.tool import tool
+from agent.tools import tool
 
 
 @tool(needs_approval=True)

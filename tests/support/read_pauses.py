@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from agent.providers.connection import http
+from agent.providers import http
 
 
 def read_pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:

@@ -19,10 +19,11 @@ from agent.files.sandbox import SandboxJob, SandboxProgram
 from agent.models.catalog import load_catalog
 from agent.rendering.steps import TITLES, tool_title
 from agent.settings import ROOT
+from agent.tools import arithmetic, builtin
 from agent.tools.arithmetic import evaluate
 from agent.tools.builtin import calculate, convert_units, current_time
 from agent.tools.documents import document_tools
-from agent.tools.tool import Tool, arithmetic, ask_user, builtin, execute
+from agent.tools.tool import Tool, ask_user, execute
 from tests.tiers import examples
 
 

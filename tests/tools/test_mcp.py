@@ -23,8 +23,9 @@ from pydantic_ai.messages import BinaryContent, ToolCallPart, ToolReturnPart
 from agent import Agent
 from agent.errors import InputError, ToolError
 from agent.settings import ROOT
+from agent.tools import mcp
 from agent.tools.mcp import LONGEST_NAME, McpServer, fit_name
-from agent.tools.tool import Tool, Toolset, execute, mcp
+from agent.tools.tool import Tool, Toolset, execute
 from tests.support.fakes import Call, FakeConnection, Step, Words
 from tests.support.mcp_server import PNG, WAV
 from tests.support.ports import free_port

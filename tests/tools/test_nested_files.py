@@ -7,7 +7,8 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_ai.messages import BinaryContent, ToolCallPart
 
-from agent.tools.tool import execute, tool
+from agent.tools import tool
+from agent.tools.tool import execute
 
 
 async def returned(value: Any) -> Any:

@@ -36,10 +36,10 @@ from agent.i18n.translator import ENGLISH, negotiate
 from agent.rendering.html import html_mark
 from agent.settings import LocalSettings, Settings
 from agent.tools.tool import ask_user
+from agent.transfer import document, portable
 from agent.transfer.document import LONGEST_TURN, blocks_of
 from agent.transfer.export import FORMATS, Download, Exporter, Format, safe_name, to_markdown
 from agent.transfer.html import data_urls, to_html
-from agent.transfer.imported import document, portable
 from agent.transfer.shared import shared_entries
 from agent.web.chat.links import ChatLinks, LinkChoices
 from agent.web.link_routes import Site, to_link_page

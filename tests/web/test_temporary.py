@@ -19,7 +19,8 @@ from agent.i18n.translator import ENGLISH
 from agent.models.catalog import ModelSpec
 from agent.providers.connection import Endpoint, ServedModel
 from agent.settings import LocalSettings, Settings
-from agent.tools.tool import ask_user, tool
+from agent.tools import tool
+from agent.tools.tool import ask_user
 from agent.transfer.export import Exporter
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
