@@ -14,7 +14,7 @@ from agent import Agent, Chat, Endpoint, InputError, Run, RunResult, Tool, conne
 from agent.errors import AgentError, Conflict
 from agent.events import Event, ResponseEmitted, RunEnded, RunStarted
 from agent.files.store import MediaStore
-from agent.history import Note, Record
+from agent.history import Conversation, Note
 from agent.history.memory import MemoryStore
 from agent.i18n.translator import Translator
 from agent.runtime.agent_loop import AgentLoop, MessageLog, ResultBuilder, ToolCalls
@@ -300,7 +300,7 @@ async def test_run_that_never_wrote_wakes_the_sender(agent: Agent, failure: Exce
 
     run = agent.run(TEXT)
     object.__setattr__(run._plan, "prepare", prepare)
-    journal = StoreJournal(MemoryStore(), MediaStore(Path("nowhere")), Record(owner="alice"), Omitted())
+    journal = StoreJournal(MemoryStore(), MediaStore(Path("nowhere")), Conversation(owner="alice"), Omitted())
     LiveRuns(60.0).start(run, journal)
     with pytest.raises(AgentError):
         await asyncio.wait_for(journal.wait_for_first_write(run), 60)

@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from agent.errors import Conflict, InputError, Limited
 from agent.files.store import MediaStore
-from agent.history import Entry, Record
+from agent.history import Conversation, Entry
 from agent.history.memory import MemoryStore
 from agent.history.sql.sqlite import SqliteStore
 from agent.models.catalog import ModelSpec
@@ -155,7 +155,7 @@ class PausingStore(MemoryStore):
 
     pause: Callable[[], Awaitable[object]] | None = None
 
-    async def history(self, record: Record, *, limit: int | None = None) -> list[Entry]:
+    async def history(self, record: Conversation, *, limit: int | None = None) -> list[Entry]:
         found = await super().history(record, limit=limit)
         if pause := self.pause:
             self.pause = None

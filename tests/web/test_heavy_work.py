@@ -23,13 +23,13 @@ from agent.system.threads import Threads
 from agent.transfer.document import Block
 from agent.transfer.html import to_html
 from agent.web import server
-from agent.web.chat.conversation_list import Row
+from agent.web.chat.conversation_list import ListRow
 from agent.web.chat.links import ChatLinks, LinkChoices
 from agent.web.chat.transcript import to_turns
 from agent.web.chat.turns import LONGEST_MARKDOWN, MOST_HTML, newest_turns, render_turn
 from agent.web.chat.views import ChatView
 from agent.web.conversation_routes import ConversationRoutes, answering
-from agent.web.heavy_work import HeavyResponse, HeavyWork, Place, RequestLimit, TooManyRequests
+from agent.web.heavy_work import HeavyResponse, HeavyWork, RequestLimit, RequestSlot, TooManyRequests
 from agent.web.link_routes import PAGES, LinkPageRoutes
 from agent.web.run_event_routes import STREAMS_PER_OWNER, RunEventRoutes
 from agent.web.transfer_routes import EXPORTS_A_MINUTE, EXPORTS_PER_OWNER, TransferRoutes
@@ -189,7 +189,7 @@ async def test_export_that_hung_up_writes_no_further_block() -> None:
             yield Block(type="text", text="A *word* of it. " * 100)
 
     page = to_html("T", "", blocks(), cast(Any, None), ENGLISH)
-    await hang_up(HeavyResponse(page, Place(lambda: None), {}, "text/html"))
+    await hang_up(HeavyResponse(page, RequestSlot(lambda: None), {}, "text/html"))
     count = len(written)
     assert count < 2000
     await asyncio.sleep(0.1)
@@ -326,8 +326,8 @@ async def test_looks_of_one_visitor_take_turns_and_leave_a_place(monkeypatch: py
             return ChatView()
 
     class Rows:
-        async def row(self, owner: str, id_: str) -> Row:
-            return Row(id=id_, title="", pinned=False, updated_at=now())
+        async def row(self, owner: str, id_: str) -> ListRow:
+            return ListRow(id=id_, title="", pinned=False, updated_at=now())
 
     routes = ConversationRoutes(cast(Any, Rows()), cast(Any, None), cast(Any, Views()), lambda _: "")
 

@@ -14,7 +14,7 @@ from agent.errors import InputError
 from agent.files.long_documents import with_passages
 from agent.files.references import with_data
 from agent.files.store import MediaStore
-from agent.history import HistoryStore, Record
+from agent.history import Conversation, HistoryStore
 from agent.i18n.text import LocalizedText, joined
 from agent.i18n.translator import Translator
 from agent.limits import Limits
@@ -209,7 +209,7 @@ class AnswerRuns:
 
     async def set_up(
         self,
-        record: Record,
+        record: Conversation,
         choices: Choices,
         permit: AnswerPermit,
         new_parts: Sequence[UserContent],
