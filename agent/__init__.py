@@ -43,7 +43,7 @@ from agent.suspension.seals import Seals
 from agent.suspension.suspended_run import Approve, Pending, Refuse, Suspension
 from agent.telemetry import Telemetry
 from agent.tools import tool
-from agent.tools.tool import Tool, Toolset, ask_user
+from agent.tools.function_tools import Tool, Toolset, ask_user
 
 __all__ = [
     "Agent",

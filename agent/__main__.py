@@ -24,7 +24,7 @@ from agent.providers.discovery import discover
 from agent.runtime.loop_thread import LoopThread
 from agent.settings import Settings, load_settings, start_logging
 from agent.tools import presets
-from agent.tools.tool import Tool, Toolset
+from agent.tools.function_tools import Tool, Toolset
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -36,11 +36,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
     background = LoopThread()
-    models: Models | None = None
+    models: ModelConnector | None = None
     try:
         settings = load_settings()
         use_table_in(settings.data_dir)
-        models = Models(settings, given)
+        models = ModelConnector(settings, given)
         setup = ChatSetup(
             connection=background.wait(models.first()),
             connect=models.connect,
@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         background.close()
 
 
-class Models:
+class ModelConnector:
     """Connects to models by name. Owns the local model server if it started one."""
 
     def __init__(self, settings: Settings, given: argparse.Namespace) -> None:

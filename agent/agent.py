@@ -41,7 +41,7 @@ from agent.suspension.refusals import refused
 from agent.suspension.seals import Seals
 from agent.suspension.suspended_run import SCHEMA, Reply, Resumption, Suspension, match_answers
 from agent.telemetry import Telemetry
-from agent.tools.tool import Function, Tool, Toolset
+from agent.tools.function_tools import Function, Tool, Toolset
 
 
 class _User:

@@ -25,7 +25,7 @@ from agent.result import Options, RunResult
 from agent.runtime.chat_history import ChatHistory
 from agent.runtime.shared_stores import StoreAddress
 from agent.suspension.suspended_run import Suspension
-from agent.tools.tool import Function, Tool, Toolset, as_tool
+from agent.tools.function_tools import Function, Tool, Toolset, as_tool
 
 LONGEST_ID = 200
 """The most characters of a chat's id."""

@@ -34,7 +34,7 @@ from agent.runtime.chat_history import ChatHistory
 from agent.runtime.chat_vectors import ChatVectors
 from agent.runtime.loop_thread import LoopEnded, LoopThread
 from agent.suspension.suspended_run import Pending, Reply
-from agent.tools.tool import Tool
+from agent.tools.function_tools import Tool
 
 BegunRun = tuple[Run, "asyncio.Task[None]"]
 """A run that has begun, and the task that ends once its chat has its result."""

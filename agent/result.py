@@ -37,7 +37,7 @@ from agent.providers.stand_ins import StandIns
 from agent.responses import PART_SEPARATOR, is_blank
 from agent.suspension.seals import Seals
 from agent.suspension.suspended_run import Pending
-from agent.tools.tool import Function, Tool, Toolset
+from agent.tools.function_tools import Function, Tool, Toolset
 
 FinishReason = Literal["stop", "length", "content_filter", "cancelled", "suspended", "limit", "error"]
 

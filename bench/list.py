@@ -22,7 +22,7 @@ from time import perf_counter
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
 
 from agent.files.store import MediaStore
-from agent.history import Entry, HistoryStore, Record, open_store
+from agent.history import Conversation, Entry, HistoryStore, open_store
 from agent.web.chat.answers import LiveRuns, RunningAnswers
 from agent.web.chat.conversation_list import PAGE, ConversationList
 from agent.web.chat.questions import Replies
@@ -77,7 +77,7 @@ async def _store_one(store: HistoryStore, owner: str, number: int, writer: "_Wri
     entries: list[Entry] = []
     for message in writer.messages(rare):
         entries.append(Entry(parent_id=entries[-1].id if entries else None, message=message))
-    record = Record(owner=owner, title=writer.text(6), head_id=entries[-1].id, pinned=number < 5)
+    record = Conversation(owner=owner, title=writer.text(6), head_id=entries[-1].id, pinned=number < 5)
     if number % 2:  # the last question was edited
         other = [*writer.messages("")][-2:]
         for message, parent in zip(other, (entries[-3].id, None), strict=True):

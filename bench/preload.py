@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
 
-from agent.history import Entry, Note, Record
+from agent.history import Conversation, Entry, Note
 from agent.history.sql.sqlite import SqliteStore
 from agent.web.middleware.visitor_cookie import COOKIE, VisitorCookies
 from bench.turns import earlier
@@ -17,13 +17,13 @@ def visitor_cookie(data_dir: Path, owner: str) -> tuple[str, str]:
     return COOKIE, VisitorCookies.in_folder(data_dir).cookie(owner)
 
 
-async def preload(data_dir: Path, owner: str, turns: int) -> Record:
+async def preload(data_dir: Path, owner: str, turns: int) -> Conversation:
     """Write the conversation in the form the app gives it after `turns` turns."""
     store = await SqliteStore.open(data_dir / STORE_FILE)
     try:
         entries = chain(turns)
         head = entries[-1].id if entries else None
-        return await store.save(Record(owner=owner, title="The lighthouse", head_id=head), entries)
+        return await store.save(Conversation(owner=owner, title="The lighthouse", head_id=head), entries)
     finally:
         await store.aclose()
 

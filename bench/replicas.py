@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from time import perf_counter
 
-from agent.history import Record, RunEvent, RunEvents, now
+from agent.history import Conversation, RunEvent, RunEvents, now
 from agent.web.chat.answers import EVENT_READ_SECONDS
 from agent.web.chat.journal import SHARED_STORE_SECONDS
 from tests.support import postgres_server
@@ -36,15 +36,15 @@ async def _measure(name: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         store = await STORES[name](Path(folder), now)
         try:
-            records = [await store.save(Record(owner=f"visitor{number}")) for number in range(RUNS)]
+            records = [await store.save(Conversation(owner=f"visitor{number}")) for number in range(RUNS)]
             last = dict.fromkeys((record.id for record in records), 0)
 
-            async def append(record: Record) -> None:
+            async def append(record: Conversation) -> None:
                 events = [_event(last[record.id] + 1 + place) for place in range(BATCH)]
                 last[record.id] += BATCH
                 await store.runs.append(_batch(record, events))
 
-            async def look(record: Record) -> None:
+            async def look(record: Conversation) -> None:
                 await store.runs.events(record.id, owner=record.owner, after=last[record.id] - BATCH)
 
             writes, looks = await _rate(records, append), await _rate(records, look)
@@ -57,7 +57,7 @@ async def _measure(name: str) -> str:
             postgres_server.stop_shared_server()
 
 
-async def _rate(records: list[Record], call: Callable[[Record], Awaitable[None]]) -> float:
+async def _rate(records: list[Conversation], call: Callable[[Conversation], Awaitable[None]]) -> float:
     """Return the calls per second. Each record is in one worker's hands, so that its batches are in order."""
     done, end = 0, perf_counter() + SECONDS
 
@@ -77,7 +77,7 @@ def _event(number: int) -> RunEvent:
     return RunEvent.of(number, {"type": "output_text", "content": "words ", "is_type_switched": False})
 
 
-def _batch(record: Record, events: list[RunEvent]) -> RunEvents:
+def _batch(record: Conversation, events: list[RunEvent]) -> RunEvents:
     return RunEvents(run_id=record.id, conversation_id=record.id, owner=record.owner, events=events)
 
 

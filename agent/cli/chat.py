@@ -28,7 +28,7 @@ from agent.run import Run
 from agent.runtime.loop_thread import LoopThread
 from agent.suspension.seals import Seals
 from agent.suspension.suspended_run import Approve, Pending, Refuse
-from agent.tools.tool import Function, Tool, Toolset
+from agent.tools.function_tools import Function, Tool, Toolset
 
 Read = Callable[[str, str], str | None]
 """Reads a line, with a prompt and an editable start. Returns None at the end of the input."""

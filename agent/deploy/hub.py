@@ -22,7 +22,7 @@ from huggingface_hub import (
 from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 from huggingface_hub.hf_api import RepoFile, SpaceInfo
 
-from agent.deploy.plan import LIST, MOUNT, DeployPlan, Space
+from agent.deploy.plan import LIST, MOUNT, DeployPlan, PlannedSpace
 from agent.errors import AgentError
 
 MARK = "Set by the Spacefile."
@@ -112,7 +112,7 @@ class Hub:
                 f"{self.endpoint} was asked to {action}, and its answer was not as expected: {error}"
             ) from error
 
-    def _repo(self, space: Space) -> str:
+    def _repo(self, space: PlannedSpace) -> str:
         with self._explain_errors("say whose token this is"):
             me = cast(Any, self.api).whoami()
             owner = str(me["name"])
@@ -153,7 +153,7 @@ class Hub:
                 "Choose another name in the Spacefile, or delete them there. Nothing was changed."
             )
 
-    def _create(self, repo: str, space: Space) -> None:
+    def _create(self, repo: str, space: PlannedSpace) -> None:
         # Secrets are sent later, to their own endpoint, so that no other request contains one.
         with self._explain_errors(f"create the Space {repo}"):
             self.api.create_repo(
@@ -166,7 +166,7 @@ class Hub:
             )
         self.say(f"Created the Space {repo} ({'private' if space.private else 'public'}).")
 
-    def _set_hardware(self, repo: str, space: Space) -> None:
+    def _set_hardware(self, repo: str, space: PlannedSpace) -> None:
         with self._explain_errors(f"give {repo} the hardware {space.hardware}"):
             runtime = self.api.get_space_runtime(repo)
             if (runtime.requested_hardware or runtime.hardware) != space.hardware:
@@ -177,7 +177,7 @@ class Hub:
                 self.api.set_space_sleep_time(repo, space.sleep_seconds)
                 self.say(f"Set the sleep time to {space.sleep_seconds} s.")
 
-    def _set_storage(self, repo: str, space: Space) -> None:
+    def _set_storage(self, repo: str, space: PlannedSpace) -> None:
         if not space.storage:
             return
         bucket = space.storage if "/" in space.storage else f"{repo.split('/')[0]}/{space.storage}"
@@ -190,7 +190,7 @@ class Hub:
             self.api.set_space_volumes(repo, [*others, Volume(type="bucket", source=bucket, mount_path=MOUNT)])
         self.say(f"Mounted the bucket {bucket} at {MOUNT}.")
 
-    def _set_variables(self, repo: str, space: Space) -> None:
+    def _set_variables(self, repo: str, space: PlannedSpace) -> None:
         with self._explain_errors(f"set the variables of {repo}"):
             current = self.api.get_space_variables(repo)
             for name in [

@@ -54,7 +54,7 @@ Requirement = Annotated[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Space:
+class PlannedSpace:
     """The Space that a Spacefile describes.
 
     `name` can omit the owner, which is then the token's. `target` is the stage of the Dockerfile to run.
@@ -86,7 +86,7 @@ class Space:
     variables: Mapping[Variable, str] = field(default_factory=dict[str, str])
 
 
-def read_spacefile(path: Path) -> Space:
+def read_spacefile(path: Path) -> PlannedSpace:
     """Read a Spacefile. Raises `ConfigError`, which names the lines and never quotes a possible secret."""
     file = TomlFile(path, strict=True, hidden=("secrets", "variables"))
     given: Any = file.table.get("secrets")
@@ -96,11 +96,11 @@ def read_spacefile(path: Path) -> Space:
         )
         raise file.error(what, "secrets", *list(cast(dict[str, Any], given))[:1])
     for key in file.table:
-        if is_secret(key) and key not in {one.name for one in fields(Space)}:
+        if is_secret(key) and key not in {one.name for one in fields(PlannedSpace)}:
             raise file.error(
                 f"unknown key {key!r}; a secret's name belongs into `secrets`, its value into the environment", key
             )
-    space = file.check(Space, file.table)
+    space = file.check(PlannedSpace, file.table)
     for name, value in space.variables.items():
         if is_secret(name, value):
             what = f"variables can be read by everybody, and {name} looks like a secret: take it out of the file, "
@@ -192,12 +192,12 @@ SHORTEST_SECRET = 8
 class DeployPlan:
     """A Space and its files: bytes by path. `notes` are sentences about files that are left out."""
 
-    space: Space
+    space: PlannedSpace
     files: Mapping[str, bytes]
     notes: tuple[str, ...] = ()
 
 
-def make_plan(space: Space, root: Path) -> DeployPlan:
+def make_plan(space: PlannedSpace, root: Path) -> DeployPlan:
     """Make the plan for `space` from the git checkout at `root`. Raises `ConfigError`."""
     modes: Mapping[str, bool] = {}
     wanted = NEEDED + GRADIO
@@ -232,7 +232,7 @@ def make_plan(space: Space, root: Path) -> DeployPlan:
     return DeployPlan(space=space, files=dict(sorted(files.items())), notes=tuple(notes))
 
 
-def _with_requirements(locked: bytes, space: Space) -> bytes:
+def _with_requirements(locked: bytes, space: PlannedSpace) -> bytes:
     """Return requirements.txt with the packages of the Spacefile. Raises `ConfigError` for one that it pins already."""
     pinned = set(re.findall(r"(?m)^([a-z0-9-]+)==", locked.decode()))
     for wanted in space.requirements:
@@ -245,7 +245,7 @@ def _package(requirement: str) -> str:
     return re.split(r"[^A-Za-z0-9._-]", requirement)[0].replace("_", "-").replace(".", "-").lower()
 
 
-def _zero_gpu_notes(space: Space) -> Iterator[str]:
+def _zero_gpu_notes(space: PlannedSpace) -> Iterator[str]:
     """Yield what a Space with ZeroGPU lacks for its own model and for its visitors' models."""
     if missing := sorted({"torch", "transformers"} - {_package(one) for one in space.requirements}):
         yield f"No model uses the GPU: that needs {' and '.join(missing)} in requirements. Hosted models answer."
@@ -255,7 +255,7 @@ def _zero_gpu_notes(space: Space) -> Iterator[str]:
         yield "Without oauth = true, no visitor can log in to use models of Hugging Face with their own token."
 
 
-def front_matter(space: Space, *, gradio: str, python: str) -> str:
+def front_matter(space: PlannedSpace, *, gradio: str, python: str) -> str:
     """Return the front matter of README.md for the hub. `gradio` and `python` are versions.
 
     Strings, lists and booleans of JSON are valid YAML, so no YAML writer is needed.
@@ -280,7 +280,7 @@ def front_matter(space: Space, *, gradio: str, python: str) -> str:
     return f"---\n{''.join(lines)}---\n"
 
 
-def find_secrets(space: Space, env: Mapping[str, str]) -> dict[str, str]:
+def find_secrets(space: PlannedSpace, env: Mapping[str, str]) -> dict[str, str]:
     """Return the secrets in the environment by name. For a secret X, SPACE_X takes precedence over X.
 
     HF_TOKEN without the prefix is the token of the deploy. It can change the Space, so the Space never receives it.
@@ -375,7 +375,7 @@ def _text(root: Path, name: str) -> str:
         raise ConfigError(f"{name} is needed and cannot be read: {error.strerror}.") from error
 
 
-def readme(space: Space, root: Path) -> bytes:
+def readme(space: PlannedSpace, root: Path) -> bytes:
     """Return the README.md of the Space: its front matter, and the opening of the project's README."""
     pinned = re.search(r"(?m)^gradio==([\w.]+)", _text(root, "requirements.txt"))
     project = tomllib.loads(_text(root, "pyproject.toml"))["project"]

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from agent.doctor.check import Check, fault, ok, warning
 from agent.errors import AgentError, ConfigError, HistoryError, StoreUnavailable
 from agent.files.places import LocalFolder, Place, open_place
-from agent.history import Record, new_id
+from agent.history import Conversation, new_id
 from agent.history.json_files import damaged_records
 from agent.history.open_store import FILE, StoreOnServer, json_path, open_store, sqlite_path
 from agent.models.catalog import load_catalog as catalog
@@ -86,7 +86,7 @@ async def _write(url: str) -> Sequence[tuple[str, str]]:
     """Store a conversation and delete it. Return what could lose conversations."""
     opened = await open_store(url, folder=Path())
     try:
-        record = await opened.save(Record(owner="doctor"))
+        record = await opened.save(Conversation(owner="doctor"))
         await opened.delete(record.id, owner=record.owner)
         return await opened.find_weaknesses() if isinstance(opened, StoreOnServer) else ()
     finally:

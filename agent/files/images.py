@@ -47,7 +47,7 @@ _MAX_DRAWING_BYTES = 1_500_000
 _QUALITIES = (90, 75, 60, 40)
 _MAX_PROFILE = 100_000
 
-Image = Any  # Pillow's class; Pillow is imported when the first image arrives
+PillowImage = Any  # Pillow's class; Pillow is imported when the first image arrives
 _METADATA_REMOVED = sentence("without_metadata")
 
 
@@ -97,11 +97,11 @@ def open_image(data: bytes) -> tuple[str, bytes]:
         return "image/png", as_png(image)
 
 
-def as_png(image: Image) -> bytes:
+def as_png(image: PillowImage) -> bytes:
     """Return Pillow's image as upright PNG. Raises `OSError`, `ValueError` or `SystemError`."""
     from PIL import ImageOps
 
-    upright: Image = ImageOps.exif_transpose(image)
+    upright: PillowImage = ImageOps.exif_transpose(image)
     if upright.mode not in _PNG_MODES:
         upright = upright.convert(_NEAREST_MODE.get(upright.mode, "RGB"))
     out = BytesIO()
@@ -109,7 +109,7 @@ def as_png(image: Image) -> bytes:
     return out.getvalue()
 
 
-def _open(data: bytes, media_type: str) -> Image:
+def _open(data: bytes, media_type: str) -> PillowImage:
     """Open the image with the decoder of its type alone, which reads only the header."""
     if media_type == "image/heic":
         import pillow_heif
@@ -117,7 +117,7 @@ def _open(data: bytes, media_type: str) -> Image:
         return pillow_heif.open_heif(data, convert_hdr_to_8bit=True)  # pyright: ignore[reportUnknownMemberType] - no types
     from PIL import AvifImagePlugin, GifImagePlugin, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
 
-    decoders: dict[str, Callable[..., Image]] = {
+    decoders: dict[str, Callable[..., PillowImage]] = {
         "image/png": PngImagePlugin.PngImageFile,
         "image/jpeg": JpegImagePlugin.JpegImageFile,
         "image/webp": WebPImagePlugin.WebPImageFile,
@@ -149,7 +149,7 @@ def _check_size(size: tuple[int, int], media_type: str, *, progressive: bool = F
         raise refused("too_thin", width=width, height=height, most=MAX_RATIO)
 
 
-def _fit(image: Image, data: bytes, media_type: str, limits: ImageLimits) -> ConvertedMedia:
+def _fit(image: PillowImage, data: bytes, media_type: str, limits: ImageLimits) -> ConvertedMedia:
     longest = max(image.size)
     size = _scaled_size(image.size, limits.side)
     is_scaled, orientation, is_animation = size != image.size, 1, False
@@ -190,7 +190,7 @@ def _scaled_size(size: tuple[int, int], side: int) -> tuple[int, int]:
     return width, height
 
 
-def _to_plain_mode(image: Image) -> Image:
+def _to_plain_mode(image: PillowImage) -> PillowImage:
     """Convert the image to 8-bit grey or RGB, with an alpha channel if any pixel is transparent."""
     if image.mode.startswith("I"):  # keep the upper eight of 16 bits
         return image.convert("I").point(_upper_half).convert("L")
@@ -206,14 +206,14 @@ def _upper_half(value: Any) -> Any:
     return value * (1 / 256)
 
 
-def _resize(image: Image, size: tuple[int, int]) -> Image:
+def _resize(image: PillowImage, size: tuple[int, int]) -> PillowImage:
     from PIL import Image as pillow
 
     small = image if size == image.size else image.resize(size, pillow.Resampling.LANCZOS, reducing_gap=3.0)
     return small if small.mode in ("L", "RGB", "RGBA") else small.convert("RGB")
 
 
-def _rotate(image: Image, orientation: int) -> Image:
+def _rotate(image: PillowImage, orientation: int) -> PillowImage:
     """Rotate or flip the image by its EXIF orientation. Leave it unchanged if there is none."""
     from PIL.Image import Transpose
 
@@ -229,7 +229,7 @@ def _rotate(image: Image, orientation: int) -> Image:
     return image.transpose(transpositions[orientation]) if orientation in transpositions else image
 
 
-def _encode(image: Image, media_type: str, profile: bytes, limits: ImageLimits) -> tuple[bytes, str, bool]:
+def _encode(image: PillowImage, media_type: str, profile: bytes, limits: ImageLimits) -> tuple[bytes, str, bool]:
     """Return the bytes, their type, and whether transparency became white. Raises `InputError` if no encoding fits."""
     is_drawing = media_type in ("image/png", "image/gif") or (media_type == "image/webp" and image.mode == "RGBA")
     # Keep the colour profile: without it, the colours of a wide profile would fade.
@@ -254,7 +254,7 @@ def _encode(image: Image, media_type: str, profile: bytes, limits: ImageLimits) 
     raise refused("picture_bytes", most=limits.max_bytes / 1e6)
 
 
-def _save(image: Image, format_: str, options: dict[str, Any]) -> bytes:
+def _save(image: PillowImage, format_: str, options: dict[str, Any]) -> bytes:
     out = BytesIO()
     image.info = {}  # or the encoder would write the metadata in it
     image.save(out, format_, **options)

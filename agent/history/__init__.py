@@ -13,9 +13,9 @@ from agent.history.records import (
     PROGRAM,
     PROGRAM_VECTORS,
     SCHEMA,
+    Conversation,
     Entry,
     Note,
-    Record,
     Timings,
     latest_now,
     new_id,
@@ -24,7 +24,7 @@ from agent.history.records import (
     vectors_id,
 )
 from agent.history.run_events import RunEvent, RunEvents, UnfinishedRun
-from agent.history.search import SearchHit, excerpt_parts
+from agent.history.search import ConversationHit, excerpt_parts
 
 __all__ = [
     "CHANGED_ELSEWHERE",
@@ -35,17 +35,17 @@ __all__ = [
     "PROGRAM_VECTORS",
     "SCHEMA",
     "STORE_KINDS",
+    "Conversation",
+    "ConversationHit",
     "Entry",
     "HistoryStore",
     "Link",
     "LinkStore",
     "Note",
-    "Record",
     "RetentionStore",
     "RunEvent",
     "RunEvents",
     "RunStore",
-    "SearchHit",
     "Timings",
     "UnfinishedRun",
     "digest_of",

@@ -15,7 +15,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_ai.messages import BaseToolCallPart, BinaryContent, FileUrl
 
 from agent.errors import HistoryError
-from agent.history.records import Entry, Record
+from agent.history.records import Conversation, Entry
 from agent.history.search import fold, searchable_text
 from agent.i18n.text import _
 from agent.system.threads import DECODING
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 # The byte encoding of pydantic-ai's own message adapter. An adapter of one dataclass takes no config, but an adapter of
 # a list does. Without it, bytes in a provider's details could not be written at all.
 _ENTRIES = TypeAdapter(list[Entry], config=ConfigDict(ser_json_bytes="base64", val_json_bytes="base64"))
-_RECORDS = TypeAdapter(list[Record])
+_RECORDS = TypeAdapter(list[Conversation])
 
 STEP_CHARACTERS = 100_000
 """The text that is validated at once, in milliseconds. One message can be longer."""
@@ -38,7 +38,7 @@ FEW_ENTRIES = 8
 """Entries that are encoded without a thread: those of one step of an answer."""
 
 T = TypeVar("T")
-V = TypeVar("V", Entry, Record)
+V = TypeVar("V", Entry, Conversation)
 
 
 def dump_entries(entries: Sequence[Entry]) -> list[str]:
@@ -92,18 +92,18 @@ async def in_steps(load: Callable[[Sequence[str]], list[Entry]], texts: Sequence
     return entries
 
 
-def dump_record(record: Record) -> str:
+def dump_conversation(record: Conversation) -> str:
     """Return the record as one JSON object. Raises `HistoryError` if it would not load again."""
     return _dump(_RECORDS, record, record.id)
 
 
-def reload_record(record: Record) -> tuple[Record, str]:
+def reload_conversation(record: Conversation) -> tuple[Conversation, str]:
     """Return the record as it will load again, and as one JSON object. Raises `HistoryError` if it would not load."""
     return _reload(_RECORDS, record, record.id)
 
 
-def next_revision(record: Record, entries: Sequence[Entry], at: datetime) -> tuple[Record, str]:
-    """Return what the next save stores of a record that is saved at this time, as `reload_record` does.
+def next_revision(record: Conversation, entries: Sequence[Entry], at: datetime) -> tuple[Conversation, str]:
+    """Return what the next save stores of a record that is saved at this time, as `reload_conversation` does.
 
     Its `updated_at` is this time if it gets new messages. An imported one keeps the time of its newest message.
     """
@@ -111,7 +111,7 @@ def next_revision(record: Record, entries: Sequence[Entry], at: datetime) -> tup
     if record.source and updated_at == at:
         newest = max([record.updated_at, *(entry.note.at for entry in entries)])
         updated_at = newest if newest < at - _NEW else at
-    return reload_record(replace(record, revision=record.revision + 1, updated_at=updated_at))
+    return reload_conversation(replace(record, revision=record.revision + 1, updated_at=updated_at))
 
 
 def place_at(time: datetime) -> int:
@@ -121,18 +121,18 @@ def place_at(time: datetime) -> int:
 
 def stored_title(title: str) -> str:
     """Return a title as it will load again."""
-    return reload_record(Record(owner="", title=title))[0].title
+    return reload_conversation(Conversation(owner="", title=title))[0].title
 
 
-def load_records(texts: Iterable[str]) -> list[Record]:
+def load_conversations(texts: Iterable[str]) -> list[Conversation]:
     """Return the records of many JSON objects, validated in one call. Raises `HistoryError` if one is damaged."""
     return _load(_RECORDS, texts)
 
 
-def load_undamaged(text: str) -> Record | None:
+def load_undamaged(text: str) -> Conversation | None:
     """Return the record of one JSON object, or None if it is damaged, which is logged."""
     try:
-        return load_records([text])[0]
+        return load_conversations([text])[0]
     except HistoryError as error:
         log.warning("a conversation cannot be read: %s", error)
         return None
@@ -162,7 +162,7 @@ def _load(adapter: TypeAdapter[list[T]], texts: Iterable[str]) -> list[T]:
         raise HistoryError(_("A stored conversation is damaged: {error}", error=_first_line(error))) from error
 
 
-def _write(adapter: TypeAdapter[list[Any]], value: Entry | Record) -> str:
+def _write(adapter: TypeAdapter[list[Any]], value: Entry | Conversation) -> str:
     try:
         return adapter.dump_json([value], warnings=False)[1:-1].decode()
     except ValueError:
@@ -172,11 +172,11 @@ def _write(adapter: TypeAdapter[list[Any]], value: Entry | Record) -> str:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def _identity(value: Entry | Record) -> tuple[object, ...]:
+def _identity(value: Entry | Conversation) -> tuple[object, ...]:
     match value:
         case Entry():
             return value.id, value.parent_id
-        case Record():
+        case Conversation():
             return value.id, value.owner, value.head_id, value.branches
 
 

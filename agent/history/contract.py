@@ -10,9 +10,9 @@ from typing import Protocol
 
 from agent.errors import NotFound
 from agent.history.links import Link
-from agent.history.records import PROGRAM, PROGRAM_VECTORS, Entry, Record, vectors_id
+from agent.history.records import PROGRAM, PROGRAM_VECTORS, Conversation, Entry, vectors_id
 from agent.history.run_events import RunEvent, RunEvents, UnfinishedRun
-from agent.history.search import SearchHit
+from agent.history.search import ConversationHit
 
 
 class RunStore(Protocol):
@@ -41,7 +41,7 @@ class RunStore(Protocol):
         """Say that a page watches this owner's run, with `stop` that it is to stop. Return None if it has ended."""
         ...
 
-    async def would_lose(self, record: Record) -> bool:
+    async def would_lose(self, record: Conversation) -> bool:
         """Return True if a run without an end would lose this conversation, should somebody delete it now.
 
         That is any run of a conversation that has not expired, and in an expired one a run with a lease.
@@ -103,21 +103,21 @@ class RetentionStore(Protocol):
 
     async def expiring(
         self, by: datetime, *, owners: str = "", limit: int = 50, skip: Collection[str] = ()
-    ) -> Sequence[Record]:
+    ) -> Sequence[Conversation]:
         """Return up to `limit` records that expire by then, the earliest first, without the ids in `skip`.
 
         Their owners begin with `owners`. Of a damaged record, the result has what `erase` needs.
         """
         ...
 
-    async def set_expiry(self, record: Record, expires_at: datetime | None) -> bool:
+    async def set_expiry(self, record: Conversation, expires_at: datetime | None) -> bool:
         """Set when a conversation expires, whether it has expired or not. Return False if `erase` would do nothing.
 
         Nothing else of the record changes, not even its revision.
         """
         ...
 
-    async def add_expiry(self, until: Callable[[Record], datetime | None], *, owners: str = "") -> int:
+    async def add_expiry(self, until: Callable[[Conversation], datetime | None], *, owners: str = "") -> int:
         """Set `expires_at` of records that have none and have owners that begin with `owners`; return their number.
 
         `until` returns when a record expires, None for never. Nothing else of the record changes, not even its
@@ -140,7 +140,7 @@ class RetentionStore(Protocol):
         """Yield the stored text of each entry of an owner, in no particular order, also damaged and expired ones."""
         ...
 
-    async def erase(self, record: Record) -> bool:
+    async def erase(self, record: Conversation) -> bool:
         """Remove a conversation with all its entries, expired or not, and return whether it was removed.
 
         It returns False if the conversation is gone, belongs to another owner, expires at another time than `record`,
@@ -148,7 +148,7 @@ class RetentionStore(Protocol):
         """
         ...
 
-    async def erase_unused(self, owner: str, records: Sequence[Record]) -> bool:
+    async def erase_unused(self, owner: str, records: Sequence[Conversation]) -> bool:
         """Remove all conversations of an owner, unless one was used meanwhile, and return whether they were removed.
 
         `records` are all that the owner had. The check and the removal are one step, so that nothing is lost that the
@@ -174,7 +174,9 @@ class HistoryStore(Protocol):
     links: LinkStore
     retention: RetentionStore
 
-    async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
+    async def save(
+        self, record: Conversation, entries: Sequence[Entry] = (), events: RunEvents | None = None
+    ) -> Conversation:
         """Store `entries`, the record and `events`, all or nothing. Return the record with its revision raised by one.
 
         `record.revision` must be the stored one (0: not stored yet), and a stored record must have the same owner.
@@ -189,18 +191,18 @@ class HistoryStore(Protocol):
         """
         ...
 
-    async def get(self, conversation_id: str, *, owner: str) -> Record:
+    async def get(self, conversation_id: str, *, owner: str) -> Conversation:
         """Return the record. Raises `NotFound`."""
         ...
 
-    async def history(self, record: Record, *, limit: int | None = None) -> list[Entry]:
+    async def history(self, record: Conversation, *, limit: int | None = None) -> list[Entry]:
         """Return the entries that lead to `record.head_id`, oldest first, at most the newest `limit` of them.
 
         Raises `NotFound` if `record.owner` does not own the stored conversation.
         """
         ...
 
-    async def entries(self, record: Record) -> Sequence[Entry]:
+    async def entries(self, record: Conversation) -> Sequence[Entry]:
         """Return all entries of a conversation in the order of their storage, including branches and expired entries.
 
         Returns nothing if `record.owner` does not own the stored conversation.
@@ -208,7 +210,7 @@ class HistoryStore(Protocol):
         ...
 
     async def find(
-        self, record: Record, *, ids: Collection[str] = (), after: Collection[str | None] = ()
+        self, record: Conversation, *, ids: Collection[str] = (), after: Collection[str | None] = ()
     ) -> Sequence[Entry]:
         """Return the entries with these ids and those that follow one of `after` (None: the first ones).
 
@@ -217,7 +219,7 @@ class HistoryStore(Protocol):
         """
         ...
 
-    async def following(self, record: Record, entry_id: str) -> Sequence[str]:
+    async def following(self, record: Conversation, entry_id: str) -> Sequence[str]:
         """Return the ids of this entry and of all that follow it on any branch, in the order of their storage.
 
         No message is read. Returns nothing if there is no such entry, or if `record.owner` does not own the stored
@@ -225,14 +227,16 @@ class HistoryStore(Protocol):
         """
         ...
 
-    async def list(self, owner: str, *, limit: int = 50, offset: int = 0, pinned: bool | None = None) -> list[Record]:
+    async def list(
+        self, owner: str, *, limit: int = 50, offset: int = 0, pinned: bool | None = None
+    ) -> list[Conversation]:
         """Return the owner's records without the first `offset` of them. The one that got entries last comes first.
 
         `pinned` leaves only those that are pinned, or only those that are not. Expired ones are left out.
         """
         ...
 
-    async def search(self, owner: str, query: str, *, limit: int = 20) -> Sequence[SearchHit]:
+    async def search(self, owner: str, query: str, *, limit: int = 20) -> Sequence[ConversationHit]:
         """Return the owner's conversations that contain the query in their title or in one message.
 
         Those that got entries last come first. Each has its newest message with all words, on the branch of `head_id`
@@ -248,7 +252,7 @@ class HistoryStore(Protocol):
         title: str | None = None,
         pinned: bool | None = None,
         instead_of: str | None = None,
-    ) -> Record:
+    ) -> Conversation:
         """Set the title or the pin of a conversation, and return its record. None leaves them as they are.
 
         Nothing else changes, not even the revision or the place in the list, so that a running answer is not disturbed.

@@ -40,7 +40,7 @@ from filelock import lock_descriptor
 from pydantic import TypeAdapter, ValidationError
 
 from agent.errors import AgentError, ConfigError, HistoryError, NotFound, reason_of
-from agent.history.codec import load_records
+from agent.history.codec import load_conversations
 from agent.history.key_value import (
     EntryPlace,
     Item,
@@ -52,7 +52,7 @@ from agent.history.key_value import (
     Work,
     finish,
 )
-from agent.history.records import NO_CONVERSATION, Record, now
+from agent.history.records import NO_CONVERSATION, Conversation, now
 from agent.history.run_events import RunEvents, join_events
 from agent.history.uninterrupted import UninterruptedWork
 from agent.i18n.text import _
@@ -450,9 +450,9 @@ def read_entries(folder: Path, item: Item) -> list[SearchedEntry]:
         raise damaged(path) from error
 
 
-def _record_in(path: Path, text: bytes) -> Record | None:
+def _record_in(path: Path, text: bytes) -> Conversation | None:
     try:
-        return load_records([text.decode()])[0]
+        return load_conversations([text.decode()])[0]
     except (HistoryError, ValueError) as error:
         log.warning("%s is damaged: %s", path, error if isinstance(error, HistoryError) else "no text")
         return None

@@ -28,13 +28,13 @@ from typing import Any, Protocol, TypeVar
 
 from agent.errors import Conflict, HistoryError, NotFound
 from agent.history.codec import (
-    dump_record,
+    dump_conversation,
     dumped,
     in_steps,
     load_entries,
     next_revision,
     place_at,
-    reload_record,
+    reload_conversation,
 )
 from agent.history.contract import LinkStore, RetentionStore, RunStore, delete_vectors
 from agent.history.links import NO_LINK, USED_DIGEST, Link, dump_link, live_links, too_many
@@ -42,8 +42,8 @@ from agent.history.records import (
     CHANGED_ELSEWHERE,
     NO_CONVERSATION,
     NO_ENTRY,
+    Conversation,
     Entry,
-    Record,
     following_of,
     new_id,
     steady_of,
@@ -59,7 +59,7 @@ from agent.history.run_events import (
     RunEvents,
     UnfinishedRun,
 )
-from agent.history.search import SearchHit, fold, hit_in, words_of
+from agent.history.search import ConversationHit, fold, hit_in, words_of
 
 BATCH = 200
 """Records that `add_expiry` writes at once."""
@@ -116,7 +116,7 @@ class Item:
     runs: Mapping[str, RunState] = field(default_factory=dict[str, RunState])
     links: Mapping[str, Link] = field(default_factory=dict[str, Link])
     born: str = ""
-    record: Record | None = None
+    record: Conversation | None = None
     text: str = ""
 
     @property
@@ -128,7 +128,7 @@ class Item:
         """Return True if the conversation has not expired then."""
         return self.expires_at is None or self.expires_at > at.timestamp()
 
-    def with_record(self, record: Record, text: str) -> "Item":
+    def with_record(self, record: Conversation, text: str) -> "Item":
         """Return the item with this record, whose JSON is `text`."""
         return replace(
             self,
@@ -429,7 +429,9 @@ class KeyValueStore:
         self.links: LinkStore = KeyValueLinks(storage)
         self.retention: RetentionStore = KeyValueRetention(storage)
 
-    async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
+    async def save(
+        self, record: Conversation, entries: Sequence[Entry] = (), events: RunEvents | None = None
+    ) -> Conversation:
         """Implement `HistoryStore.save`. `events` must be of a run of this conversation."""
         texts, searched = await dumped(entries)
         at = self._storage.clock()
@@ -440,38 +442,40 @@ class KeyValueStore:
         ]
         return await self._storage.write(partial(_save, saved, text, added, events, at))
 
-    async def get(self, conversation_id: str, *, owner: str) -> Record:
+    async def get(self, conversation_id: str, *, owner: str) -> Conversation:
         """Implement `HistoryStore.get`."""
         return await self._storage.read(partial(_get, owner, conversation_id))
 
-    async def history(self, record: Record, *, limit: int | None = None) -> list[Entry]:
+    async def history(self, record: Conversation, *, limit: int | None = None) -> list[Entry]:
         """Implement `HistoryStore.history`."""
         return await _load(self._storage, partial(_history, record, limit))
 
-    async def entries(self, record: Record) -> Sequence[Entry]:
+    async def entries(self, record: Conversation) -> Sequence[Entry]:
         """Implement `HistoryStore.entries`."""
         return await _load(self._storage, partial(_find, record, None, frozenset()))
 
     async def find(
-        self, record: Record, *, ids: Collection[str] = (), after: Collection[str | None] = ()
+        self, record: Conversation, *, ids: Collection[str] = (), after: Collection[str | None] = ()
     ) -> Sequence[Entry]:
         """Implement `HistoryStore.find`."""
         return await _load(self._storage, partial(_find, record, {*ids}, {*after}))
 
-    async def following(self, record: Record, entry_id: str) -> Sequence[str]:
+    async def following(self, record: Conversation, entry_id: str) -> Sequence[str]:
         """Implement `HistoryStore.following`."""
         return await self._storage.read(partial(_following, record, entry_id))
 
-    async def list(self, owner: str, *, limit: int = 50, offset: int = 0, pinned: bool | None = None) -> list[Record]:
+    async def list(
+        self, owner: str, *, limit: int = 50, offset: int = 0, pinned: bool | None = None
+    ) -> list[Conversation]:
         """Implement `HistoryStore.list`. Leaves out damaged records."""
 
-        async def work(view: View) -> list[Record]:
+        async def work(view: View) -> list[Conversation]:
             found = await view.page(owner, pinned, max(offset, 0), max(limit, 0))
             return [item.record for item in found if item.record]
 
         return await self._storage.read(work)
 
-    async def search(self, owner: str, query: str, *, limit: int = 20) -> Sequence[SearchHit]:
+    async def search(self, owner: str, query: str, *, limit: int = 20) -> Sequence[ConversationHit]:
         """Implement `HistoryStore.search`. Reads all text of the owner, and leaves out damaged conversations."""
         words = words_of(query)
         work = partial(_search, owner, words, max(limit, 0))
@@ -485,10 +489,10 @@ class KeyValueStore:
         title: str | None = None,
         pinned: bool | None = None,
         instead_of: str | None = None,
-    ) -> Record:
+    ) -> Conversation:
         """Implement `HistoryStore.label`."""
 
-        def change(record: Record) -> Record:
+        def change(record: Conversation) -> Conversation:
             if title is not None and instead_of in (None, record.title):
                 record = replace(record, title=title)
             return record if pinned is None else replace(record, pinned=pinned)
@@ -602,7 +606,7 @@ class KeyValueRuns:
 
         return await self._storage.write(work)
 
-    async def would_lose(self, record: Record) -> bool:
+    async def would_lose(self, record: Conversation) -> bool:
         """Implement `RunStore.would_lose`."""
 
         async def work(view: View) -> bool:
@@ -727,22 +731,22 @@ class KeyValueRetention:
 
     async def expiring(
         self, by: datetime, *, owners: str = "", limit: int = 50, skip: Collection[str] = ()
-    ) -> Sequence[Record]:
+    ) -> Sequence[Conversation]:
         """Implement `RetentionStore.expiring`."""
 
-        async def work(view: View) -> list[Record]:
+        async def work(view: View) -> list[Conversation]:
             return [_known_of(item) for item in await view.expiring(by.timestamp(), owners, max(limit, 0), skip)]
 
         return await self._storage.read(work)
 
-    async def set_expiry(self, record: Record, expires_at: datetime | None) -> bool:
+    async def set_expiry(self, record: Conversation, expires_at: datetime | None) -> bool:
         """Implement `RetentionStore.set_expiry`."""
         return bool(await self._storage.write(partial(_set_expiry, [(record, expires_at)], only_missing=False)))
 
-    async def add_expiry(self, until: Callable[[Record], datetime | None], *, owners: str = "") -> int:
+    async def add_expiry(self, until: Callable[[Conversation], datetime | None], *, owners: str = "") -> int:
         """Implement `RetentionStore.add_expiry`, in batches, so that other writers get their turn."""
 
-        async def work(view: View) -> list[tuple[Record, datetime | None]]:
+        async def work(view: View) -> list[tuple[Conversation, datetime | None]]:
             records = (item.record for item in await view.endless(owners) if item.record)
             return [(record, end) for record in records if (end := until(record)) is not None]
 
@@ -787,7 +791,7 @@ class KeyValueRetention:
             for text in await self._storage.read(partial(work, id_)):
                 yield text
 
-    async def erase(self, record: Record) -> bool:
+    async def erase(self, record: Conversation) -> bool:
         """Implement `RetentionStore.erase`."""
 
         async def work(view: View) -> bool:
@@ -799,7 +803,7 @@ class KeyValueRetention:
 
         return await self._storage.write(work)
 
-    async def erase_unused(self, owner: str, records: Sequence[Record]) -> bool:
+    async def erase_unused(self, owner: str, records: Sequence[Conversation]) -> bool:
         """Implement `RetentionStore.erase_unused`. A process that is killed meanwhile can leave some of them whole."""
 
         async def work(view: View) -> bool:
@@ -824,20 +828,20 @@ async def _find_live(view: View, owner: str, id_: str) -> Item:
     return item
 
 
-def _record_of(view: View, item: Item) -> Record:
+def _record_of(view: View, item: Item) -> Conversation:
     """Return the record of a conversation. Raises `HistoryError` if it is damaged."""
     if item.record is None:
         raise view.damaged(item)
     return item.record
 
 
-async def _get(owner: str, id_: str, view: View) -> Record:
+async def _get(owner: str, id_: str, view: View) -> Conversation:
     return _record_of(view, await _find_live(view, owner, id_))
 
 
 async def _save(
-    record: Record, text: str, added: Sequence[StoredEntry], events: RunEvents | None, at: datetime, view: View
-) -> Record:
+    record: Conversation, text: str, added: Sequence[StoredEntry], events: RunEvents | None, at: datetime, view: View
+) -> Conversation:
     """Store `record`, which has its new revision already, at this time. Return it with its stored label."""
     old = await _to_replace(view, record)
     if old:
@@ -845,7 +849,7 @@ async def _save(
         label = {"title": stored.title or record.title, "pinned": stored.pinned}
         if label != {"title": record.title, "pinned": record.pinned}:
             record = replace(record, title=stored.title or record.title, pinned=stored.pinned)
-            text = dump_record(record)
+            text = dump_conversation(record)
     await _check_links(view, old, added, record)
     is_placed = bool(added) or old is None
     item = (old or _new_item(record)).with_record(record, text)
@@ -859,7 +863,7 @@ async def _save(
     return record
 
 
-def _new_item(record: Record) -> Item:
+def _new_item(record: Conversation) -> Item:
     return Item(
         id=record.id,
         owner=record.owner,
@@ -874,7 +878,7 @@ def _new_item(record: Record) -> Item:
     )
 
 
-async def _to_replace(view: View, record: Record) -> Item | None:
+async def _to_replace(view: View, record: Conversation) -> Item | None:
     """Return what `record` replaces, None if it is new. Raises `NotFound` and `Conflict`."""
     if record.revision == 1 and await view.get(record.owner, record.id) is None:
         if await view.is_taken(record.id):
@@ -886,7 +890,7 @@ async def _to_replace(view: View, record: Record) -> Item | None:
     return item
 
 
-async def _check_links(view: View, item: Item | None, added: Sequence[StoredEntry], record: Record) -> None:
+async def _check_links(view: View, item: Item | None, added: Sequence[StoredEntry], record: Conversation) -> None:
     """Raise `HistoryError` if an id or a link is wrong. Reads the stored entries only if it must."""
     if not added and record.head_id in (None, item.head_id if item else None):
         return
@@ -939,7 +943,7 @@ async def _with_link(view: View, digest: str) -> Item:
     return item
 
 
-async def _history(record: Record, limit: int | None, view: View) -> tuple[Item, list[str]]:
+async def _history(record: Conversation, limit: int | None, view: View) -> tuple[Item, list[str]]:
     item = await _find_live(view, record.owner, record.id)
     if record.head_id is None or (limit is not None and limit <= 0):
         return item, []
@@ -951,7 +955,7 @@ async def _history(record: Record, limit: int | None, view: View) -> tuple[Item,
 
 
 async def _find(
-    record: Record, ids: Set[str] | None, after: Set[str | None], view: View
+    record: Conversation, ids: Set[str] | None, after: Set[str | None], view: View
 ) -> tuple[Item | None, list[str]]:
     """Return the conversation and the texts of the entries that are sought, or of all if `ids` is None."""
     item = await view.get(record.owner, record.id)
@@ -965,14 +969,14 @@ async def _find(
     return item, await view.texts([(item, place) for place in sought])
 
 
-async def _following(record: Record, entry_id: str, view: View) -> list[str]:
+async def _following(record: Conversation, entry_id: str, view: View) -> list[str]:
     item = await view.get(record.owner, record.id)
     places = [*(await view.places(item)).items()] if item else []
     return following_of(entry_id, ((id_, place.parent_id) for id_, place in places))
 
 
-async def _search(owner: str, words: Sequence[str], limit: int, view: View) -> list[SearchHit]:
-    found = list[tuple[Item, Record, SearchedEntry | None]]()
+async def _search(owner: str, words: Sequence[str], limit: int, view: View) -> list[ConversationHit]:
+    found = list[tuple[Item, Conversation, SearchedEntry | None]]()
     async with aclosing(view.searched(owner, words)) as conversations:
         async for item, entries in conversations:
             if len(found) >= limit:
@@ -982,7 +986,7 @@ async def _search(owner: str, words: Sequence[str], limit: int, view: View) -> l
                 if entry is not None or all(word in fold(record.title) for word in words):
                     found.append((item, record, entry))
     texts = iter(await _texts_of_hits(view, [(item, entry.place) for item, _, entry in found if entry]))
-    hits = list[SearchHit]()
+    hits = list[ConversationHit]()
     for item, record, entry in found:
         try:
             hits.append(hit_in(record, load_entries(next(texts))[0] if entry else None, words))
@@ -1004,7 +1008,7 @@ async def _texts_of_hits(view: View, wanted: Sequence[tuple[Item, EntryPlace]]) 
     return [text for one in wanted for text in await _texts_of_hits(view, [one])]
 
 
-def _newest_with(words: Sequence[str], record: Record, entries: Sequence[SearchedEntry]) -> SearchedEntry | None:
+def _newest_with(words: Sequence[str], record: Conversation, entries: Sequence[SearchedEntry]) -> SearchedEntry | None:
     """Return the newest message with all words, on the branch that is shown if possible."""
     shown: Iterable[SearchedEntry] = ()
     if record.branches:
@@ -1012,28 +1016,28 @@ def _newest_with(words: Sequence[str], record: Record, entries: Sequence[Searche
     return next((one for one in chain(shown, reversed(entries)) if all(word in one.text for word in words)), None)
 
 
-async def _label(id_: str, owner: str, change: Callable[[Record], Record], view: View) -> Record:
+async def _label(id_: str, owner: str, change: Callable[[Conversation], Conversation], view: View) -> Conversation:
     item = await _find_live(view, owner, id_)
-    record, text = reload_record(change(_record_of(view, item)))
+    record, text = reload_conversation(change(_record_of(view, item)))
     view.put(item.with_record(record, text))
     return record
 
 
-def _known_of(item: Item) -> Record:
+def _known_of(item: Item) -> Conversation:
     """Return the record, or of a damaged one what the item has besides."""
     ends = datetime.fromtimestamp(item.expires_at, UTC) if item.expires_at is not None else None
-    return item.record or Record(
+    return item.record or Conversation(
         id=item.id, owner=item.owner, revision=item.revision, head_id=item.head_id, expires_at=ends
     )
 
 
-async def _same(view: View, record: Record) -> Item | None:
+async def _same(view: View, record: Conversation) -> Item | None:
     """Return what is stored if the conversation was not saved since `record` was loaded."""
     item = await view.get(record.owner, record.id)
     return item if item and item.revision == record.revision else None
 
 
-async def _set_expiry(ending: Sequence[tuple[Record, datetime | None]], view: View, *, only_missing: bool) -> int:
+async def _set_expiry(ending: Sequence[tuple[Conversation, datetime | None]], view: View, *, only_missing: bool) -> int:
     """Set the expiry of each record that was not saved in the meantime; return their number."""
     stored = 0
     for record, expires_at in ending:
@@ -1041,7 +1045,7 @@ async def _set_expiry(ending: Sequence[tuple[Record, datetime | None]], view: Vi
         if item is None or item.record is None or (only_missing and item.expires_at is not None):
             continue
         changed = replace(item.record, expires_at=expires_at)
-        view.put(item.with_record(changed, dump_record(changed)))
+        view.put(item.with_record(changed, dump_conversation(changed)))
         stored += 1
     return stored
 

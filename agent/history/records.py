@@ -1,6 +1,6 @@
 """The values that a history store keeps: conversations (records), their messages (entries), and notes on these.
 
-A conversation is a `Record` that points at its newest `Entry`; an entry holds one message and points at the entry
+A conversation is a `Conversation` that points at its newest `Entry`; an entry holds one message and points at the entry
 before it. Retry, edit and undo are therefore branches: nothing is overwritten.
 """
 
@@ -165,7 +165,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class Conversation:
     """A conversation: its owner, the end of its history, and the ends of its other branches.
 
     `revision` counts saves, 0 before the first. `pending` are the ids of tool calls that wait for an answer. A visitor
@@ -197,7 +197,7 @@ class Record:
         """When it last got messages or was imported. Its expiry counts from then."""
         return max(self.updated_at, self.imported_at or self.updated_at)
 
-    def extended(self, entry: "Entry", open_calls: tuple[str, ...]) -> "Record":
+    def extended(self, entry: "Entry", open_calls: tuple[str, ...]) -> "Conversation":
         """Return the record with this entry as its newest, and with the figures of a run that ends with it.
 
         `open_calls` are the ids of the calls without a result after the entry.
@@ -222,7 +222,7 @@ def following_of(entry_id: str, links: Iterable[tuple[str, str | None]]) -> list
     return [*found]
 
 
-def versions_of(records: Iterable[Record]) -> set[tuple[str, str, int, float | None]]:
+def versions_of(records: Iterable[Conversation]) -> set[tuple[str, str, int, float | None]]:
     """Return the owner, id, revision and end of each record. They differ after a save, and after a new expiry."""
     ends = ((record, record.expires_at.timestamp() if record.expires_at else None) for record in records)
     return {(record.owner, record.id, record.revision, end) for record, end in ends}

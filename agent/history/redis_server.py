@@ -42,7 +42,7 @@ DRIVER_ERRORS = (RedisError, OSError)
 log = logging.getLogger(__name__)
 
 Argument = str | bytes | int | float
-Command = Sequence[Argument]
+RedisCommand = Sequence[Argument]
 
 COMMIT = """
 local token, at = ARGV[1], 1
@@ -116,7 +116,7 @@ class RedisServer:
         self._client: Any = Redis(connection_pool=pool)
         self.work = UninterruptedWork()
 
-    async def ask(self, commands: Sequence[Command]) -> list[Any]:
+    async def ask(self, commands: Sequence[RedisCommand]) -> list[Any]:
         """Send commands in one round trip, and return their replies.
 
         If the connection breaks, they are sent once more: they must be such that can be repeated. Call this in `work`,
@@ -124,7 +124,9 @@ class RedisServer:
         """
         return await self._tried(commands, again=True)
 
-    async def commit(self, token: bytes, checks: Sequence[tuple[Command, bytes]], commands: Sequence[Command]) -> bool:
+    async def commit(
+        self, token: bytes, checks: Sequence[tuple[RedisCommand, bytes]], commands: Sequence[RedisCommand]
+    ) -> bool:
         """Run the commands if each check has this reply. Return False if one has not.
 
         If the connection breaks, this is repeated if there is a token: a check finds it if the commands have run.
@@ -155,7 +157,7 @@ class RedisServer:
         """Return the error that the history on this server cannot be used."""
         return self._failure(HistoryError(reason))
 
-    async def _tried(self, commands: Sequence[Command], *, again: bool) -> list[Any]:
+    async def _tried(self, commands: Sequence[RedisCommand], *, again: bool) -> list[Any]:
         try:
             return await self.exchange([[_encode(word) for word in command] for command in commands])
         except NoScriptError:

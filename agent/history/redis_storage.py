@@ -43,7 +43,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from agent.errors import AgentError, Conflict, HistoryError, NotFound, StoreUnavailable
-from agent.history.codec import load_records, load_undamaged
+from agent.history.codec import load_conversations, load_undamaged
 from agent.history.key_value import (
     ENDED_RUN_SECONDS,
     REMEMBERED,
@@ -54,8 +54,8 @@ from agent.history.key_value import (
     SearchedEntry,
     StoredEntry,
 )
-from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, Record, new_id, shift_of
-from agent.history.redis_server import Command, RedisServer
+from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, Conversation, new_id, shift_of
+from agent.history.redis_server import RedisCommand, RedisServer
 from agent.history.run_events import RunEvents
 from agent.history.search import fold
 from agent.i18n.text import _
@@ -174,8 +174,8 @@ class RedisView:
         self.server_time = 0.0
         self._read = dict[str, tuple[bytes, Item | None]]()
         self._token = new_id().encode()
-        self._checks, self._changed = list[tuple[Command, bytes]](), dict[str, tuple[Command, bytes]]()
-        self._commands, self._on_commit = list[Command](), list[Callable[[], None]]()
+        self._checks, self._changed = list[tuple[RedisCommand, bytes]](), dict[str, tuple[RedisCommand, bytes]]()
+        self._commands, self._on_commit = list[RedisCommand](), list[Callable[[], None]]()
 
     def steady(self) -> datetime:
         """Implement `View.steady` with the server's clock, which all processes share."""
@@ -188,7 +188,7 @@ class RedisView:
             self._time = datetime.fromtimestamp(monotonic() + self._storage.ahead + shift, UTC)
         return self._time
 
-    async def ask(self, *commands: Command) -> list[Any]:
+    async def ask(self, *commands: RedisCommand) -> list[Any]:
         """Return the replies to commands that change nothing."""
         if self.server_time or not commands:
             return await self._server.ask(commands) if commands else []
@@ -199,11 +199,11 @@ class RedisView:
         self._storage.measured_at, self._storage.ahead = asked_at, self.server_time - asked_at
         return replies
 
-    def require(self, command: Command, reply: bytes) -> None:
+    def require(self, command: RedisCommand, reply: bytes) -> None:
         """Let the changes be made only if the reply to this command is the same then."""
         self._checks.append((command, reply))
 
-    def change(self, *commands: Command) -> None:
+    def change(self, *commands: RedisCommand) -> None:
         """Add commands to the changes."""
         self._commands += commands
 
@@ -487,7 +487,7 @@ class RedisView:
         if events.has_ended:
             self.change(("EXPIRE", key, ENDED_RUN_SECONDS))
 
-    def _index_item(self, item: Item, before: Item | None) -> Iterator[Command]:
+    def _index_item(self, item: Item, before: Item | None) -> Iterator[RedisCommand]:
         """Yield the commands for the keys that find this conversation by its pin, its expiry and its size."""
         owner, id_, end = item.owner, item.id, item.expires_at
         if before is None or before.expires_at != end:
@@ -499,13 +499,13 @@ class RedisView:
             yield "COUNT", self.key("bytes"), self.key("owners"), owner, added
         yield from self._index_links(item, before)
 
-    def _index_links(self, item: Item, before: Item | None) -> Iterator[Command]:
+    def _index_links(self, item: Item, before: Item | None) -> Iterator[RedisCommand]:
         old: Collection[str] = before.links if before else ()
         key = self.key("shared-by")
         yield from (("HSET", key, digest, _place(item)) for digest in item.links if digest not in old)
         yield from (("HDEL", key, digest) for digest in old if digest not in item.links)
 
-    def _index_runs(self, item: Item, before: Item | None) -> Iterator[Command]:
+    def _index_runs(self, item: Item, before: Item | None) -> Iterator[RedisCommand]:
         """Yield the commands for the keys that find the runs of this conversation."""
         old: Mapping[str, RunState] = before.runs if before else {}
         if old == item.runs:
@@ -598,14 +598,14 @@ def _items_in(values: Sequence[bytes]) -> list[Item | None]:
     parts = [value[TOKEN:].split(b"\n") if value else [] for value in values]
     texts = [part[1].decode(errors="replace") if len(part) > 1 else "" for part in parts]
     try:
-        loaded = iter(load_records(filter(None, texts)))
+        loaded = iter(load_conversations(filter(None, texts)))
         records = [next(loaded) if text else None for text in texts]
     except HistoryError:
         records = [load_undamaged(text) if text else None for text in texts]
     return [_item(*each) for each in zip(parts, records, texts, strict=True)]
 
 
-def _item(parts: Sequence[bytes], record: Record | None, text: str) -> Item | None:
+def _item(parts: Sequence[bytes], record: Conversation | None, text: str) -> Item | None:
     try:
         return replace(_ITEM.validate_json(parts[0]), record=record, text=text) if parts else None
     except ValidationError:

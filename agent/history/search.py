@@ -13,7 +13,7 @@ from itertools import accumulate, islice
 
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserPromptPart
 
-from agent.history.records import Entry, Record
+from agent.history.records import Conversation, Entry
 from agent.system.normal_form import compatible
 from agent.system.threads import DECODING
 
@@ -54,14 +54,14 @@ _SIGNS = [  # the groups of a match are the signs, or else the whole match is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SearchHit:
+class ConversationHit:
     """A conversation that was found, and its newest message with all words, on the branch that is shown if possible.
 
     `entry_id` is None if only the title has them. `excerpt` is a piece of the message, or the title. The characters
     from `start` to `end` of it are one of the words.
     """
 
-    record: Record
+    record: Conversation
     entry_id: str | None
     excerpt: str
     start: int = 0
@@ -86,7 +86,7 @@ def searchable_text(entry: Entry) -> str:
     return "\n".join(_texts(entry))
 
 
-def hit_in(record: Record, entry: Entry | None, words: Sequence[str]) -> SearchHit:
+def hit_in(record: Conversation, entry: Entry | None, words: Sequence[str]) -> ConversationHit:
     """Return the hit with an excerpt of the entry's text, or of the title if there is no entry."""
     text = searchable_text(entry) if entry else record.title
     start, end = _first_place(text, words)
@@ -100,7 +100,7 @@ def hit_in(record: Record, entry: Entry | None, words: Sequence[str]) -> SearchH
     rest = " ".join("".join(islice(visible, EXCERPT_CHARACTERS - (start - begin))).split())
     shown = (ELLIPSIS if begin else "") + before
     length = len(" ".join(text[start:end].split()))
-    return SearchHit(
+    return ConversationHit(
         record=record,
         entry_id=entry.id if entry else None,
         excerpt=shown + rest + ("" if all(map(str.isspace, visible)) else ELLIPSIS),
@@ -109,7 +109,7 @@ def hit_in(record: Record, entry: Entry | None, words: Sequence[str]) -> SearchH
     )
 
 
-def excerpt_parts(hit: SearchHit, query: str) -> Iterator[str]:
+def excerpt_parts(hit: ConversationHit, query: str) -> Iterator[str]:
     """Yield the pieces of an excerpt. Each second one is a word of the query, which a list of hits can mark."""
     begin = len(hit.excerpt) - len(hit.excerpt.removeprefix(ELLIPSIS))  # `fold` makes dots of it
     text, end = hit.excerpt[begin:].removesuffix(ELLIPSIS), 0
@@ -136,19 +136,19 @@ def places_of(text: str, words: Sequence[str]) -> list[tuple[int, int]]:
     return out
 
 
-def hits_with_branches(hits: Iterable[SearchHit]) -> list[str]:
+def hits_with_branches(hits: Iterable[ConversationHit]) -> list[str]:
     """Return the ids of the conversations with branches of which a message was found. It can be on another branch."""
     return [hit.record.id for hit in hits if hit.entry_id is not None and hit.record.branches]
 
 
-async def hits_in(found: Iterable[tuple[Record, Entry | None]], words: Sequence[str]) -> list[SearchHit]:
+async def hits_in(found: Iterable[tuple[Conversation, Entry | None]], words: Sequence[str]) -> list[ConversationHit]:
     """Return the hit in each of these, see `hit_in`. A thread makes them, because a message can be long."""
     return [await DECODING.run(hit_in, record, entry, words) for record, entry in found]
 
 
 async def hits_as_shown(
-    hits: Iterable[SearchHit], shown: Mapping[str, Entry], words: Sequence[str]
-) -> Sequence[SearchHit]:
+    hits: Iterable[ConversationHit], shown: Mapping[str, Entry], words: Sequence[str]
+) -> Sequence[ConversationHit]:
     """Return the hits. Those of the conversations in `shown` are at its entry, which is on the branch that is shown."""
     return [
         hit if (entry := shown.get(hit.record.id)) is None else await DECODING.run(hit_in, hit.record, entry, words)

@@ -27,7 +27,7 @@ _MANY = 8_000
 _TERMINAL = ("response.completed", "response.failed", "response.incomplete")
 
 
-class Event:
+class SdkEvent:
     """An event as the SDKs take it, already parsed. After an error they read no more."""
 
     event: str | None = None
@@ -41,7 +41,7 @@ class Event:
         return self._value
 
 
-class _Done(Event):
+class _Done(SdkEvent):
     data = "[DONE]"
 
 
@@ -74,7 +74,7 @@ class EventReader:
         self._has_items = False
         self._has_read = self._has_other = self._has_deltas = self._is_done = False
 
-    async def aiter_bytes(self, iterator: AsyncIterator[bytes]) -> AsyncGenerator[Event]:
+    async def aiter_bytes(self, iterator: AsyncIterator[bytes]) -> AsyncGenerator[SdkEvent]:
         """Yield the events of an answer. Nothing of it is left open after an error, which asyncio would report."""
         async with aclosing(cast(AsyncGenerator[bytes], iterator)) as chunks:
             has_more = True
@@ -97,7 +97,7 @@ class EventReader:
                         await chunks.aclose()
                     yield event
 
-    def _feed(self, chunk: bytes) -> Iterator[Event]:
+    def _feed(self, chunk: bytes) -> Iterator[SdkEvent]:
         if self._skips_newline and chunk:
             chunk = chunk.removeprefix(b"\n")
         self._skips_newline = chunk.endswith(b"\r")
@@ -114,7 +114,7 @@ class EventReader:
                 if self._ends_at is None and _is_plain(value := _parsed(found[2])) and found[1].startswith(b"data"):
                     self._has_read = self._has_deltas = True  # as `_read`, but quickly, because most events are so
                     self._choice = 0
-                    yield Event(cast(_Table, value))
+                    yield SdkEvent(cast(_Table, value))
                     continue
                 self._name = found[1].partition(b"event:")[2].partition(b"\n")[0].strip()
                 self._lines.append(found[2])
@@ -126,7 +126,7 @@ class EventReader:
                 self._rest.append(chunk[at:])
                 return
 
-    def _line(self, line: bytes) -> Iterator[Event]:
+    def _line(self, line: bytes) -> Iterator[SdkEvent]:
         line = line.removeprefix(_BOM)
         name, colon, value = line.partition(b":")
         name = name.strip().lower()
@@ -153,7 +153,7 @@ class EventReader:
             self._raw_size += len(line)
             yield from self._read_raw()
 
-    def _dispatch(self) -> Iterator[Event]:
+    def _dispatch(self) -> Iterator[SdkEvent]:
         """Yield what the lines of an event say."""
         name, lines = self._name, self._lines
         self._name, self._lines = b"", []
@@ -175,7 +175,7 @@ class EventReader:
         else:
             yield from self._read(value)
 
-    def _read_raw(self, *, is_end: bool = False) -> Iterator[Event]:
+    def _read_raw(self, *, is_end: bool = False) -> Iterator[SdkEvent]:
         """Yield what the lines without a field say, if they are whole."""
         if not self._raw:
             return
@@ -188,7 +188,7 @@ class EventReader:
             self._raw_size = self._next_try = 0
             yield from self._read(value, is_whole=True)
 
-    def _read(self, value: object, *, is_whole: bool = False) -> Iterator[Event]:
+    def _read(self, value: object, *, is_whole: bool = False) -> Iterator[SdkEvent]:
         """Yield the events of a parsed value. Numbers and the like say nothing."""
         for item in cast(list[object], value) if isinstance(value, list) else [value]:
             event = _as_dict(item)
@@ -196,7 +196,7 @@ class EventReader:
                 self._has_read = self._has_deltas = True
                 if self._ends_at is not None:
                     self._note_end()
-                yield Event(event)
+                yield SdkEvent(event)
             elif (error := _error_of(event)) is not None:
                 yield from self._fail(error, b"", is_error=True)
             elif event.get("object") == "response":
@@ -209,7 +209,7 @@ class EventReader:
             elif event:
                 self._has_other = True
 
-    def _read_chunk(self, chunk: dict[str, Any]) -> Iterator[Event]:
+    def _read_chunk(self, chunk: dict[str, Any]) -> Iterator[SdkEvent]:
         choices: Sequence[dict[str, Any]] = chunk["choices"]
         self._has_read = True
         if choices:
@@ -223,21 +223,21 @@ class EventReader:
             self._has_deltas = self._has_deltas or has_delta
             if choices[0].get("finish_reason") or (self._ends_at is not None and has_delta):
                 self._note_end()
-        yield Event(chunk)
+        yield SdkEvent(chunk)
 
-    def _read_response(self, event: dict[str, Any]) -> Iterator[Event]:
+    def _read_response(self, event: dict[str, Any]) -> Iterator[SdkEvent]:
         if self._ends_at is not None:
             return
         event = self._with_item_id(event)
         for missing in self._missing_texts(event):
             if (cleaned := _clean_response_event(missing)) is not None:
-                yield Event(cleaned)
+                yield SdkEvent(cleaned)
         if (cleaned := _clean_response_event(event)) is None:
             return
         self._has_read = True
         if event["type"] in _TERMINAL:
             self._note_end()
-        yield Event(cleaned, is_error=event["type"] == "response.failed")
+        yield SdkEvent(cleaned, is_error=event["type"] == "response.failed")
 
     def _with_item_id(self, event: _Table) -> _Table:
         """Give an item without an id one of its own, and let its later events name it."""
@@ -282,7 +282,7 @@ class EventReader:
     def _note_end(self) -> None:
         self._ends_at = asyncio.get_running_loop().time() + self._end_seconds
 
-    def _fail(self, value: object, data: bytes, *, is_error: bool = True) -> Iterator[Event]:
+    def _fail(self, value: object, data: bytes, *, is_error: bool = True) -> Iterator[SdkEvent]:
         """Yield the server's error, which the SDK raises. Text that need not be one is kept for the end."""
         if self._ends_at is not None:
             return
@@ -296,10 +296,10 @@ class EventReader:
         else:
             self._words = self._words or words
 
-    def _error_event(self, error: _Table) -> Event:
-        return Event({"error": error}, is_error=True)
+    def _error_event(self, error: _Table) -> SdkEvent:
+        return SdkEvent({"error": error}, is_error=True)
 
-    def _end(self) -> Iterator[Event]:
+    def _end(self) -> Iterator[SdkEvent]:
         """Yield what the last lines say. Raise if there was no answer."""
         if self._rest:
             rest = b"".join(self._rest)
@@ -309,7 +309,7 @@ class EventReader:
         yield from self._read_raw(is_end=True)
         yield from self._check_end()
 
-    def _check_end(self) -> Iterator[Event]:
+    def _check_end(self) -> Iterator[SdkEvent]:
         """Raise if the answer has no finish reason, and the server said something that is no part of it."""
         raw = b"\n".join(self._raw).decode(errors="replace").strip()
         if self._ends_at is not None or self._is_done:
@@ -670,7 +670,7 @@ _BLOCKS: Final[dict[str, _Table]] = {
 _USAGE = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
-class _MessagesEvent(Event):
+class _MessagesEvent(SdkEvent):
     """An event as Anthropic's SDK takes it: with a name, and data that are not empty."""
 
     data = "{}"
@@ -691,7 +691,7 @@ class MessagesReader(EventReader):
         """The arguments of the last block, until others come."""
         self._usage: _Table = {"output_tokens": 0}
 
-    def _read(self, value: object, *, is_whole: bool = False) -> Iterator[Event]:
+    def _read(self, value: object, *, is_whole: bool = False) -> Iterator[SdkEvent]:
         for event in cast(list[object], value) if isinstance(value, list) else [value]:
             table = _as_dict(event)
             if (error := _error_of(table)) is not None:
@@ -702,7 +702,7 @@ class MessagesReader(EventReader):
             else:
                 yield from self._read_event(table)
 
-    def _read_event(self, event: _Table) -> Iterator[Event]:
+    def _read_event(self, event: _Table) -> Iterator[SdkEvent]:
         kind = event.get("type")
         if kind not in ("message_start", "message_delta", "message_stop") and not str(kind).startswith("content_"):
             self._has_other = self._has_other or bool(event and kind != "ping")
@@ -725,7 +725,7 @@ class MessagesReader(EventReader):
     def _number(self, index: int | None) -> int:
         return self._last if index is None else self._blocks.get(index, self._last)
 
-    def _start(self, index: int | None, block: _Table) -> Iterator[Event]:
+    def _start(self, index: int | None, block: _Table) -> Iterator[SdkEvent]:
         yield from self._end_block()
         self._last += 1
         self._blocks[self._last if index is None else index] = self._last
@@ -740,7 +740,7 @@ class MessagesReader(EventReader):
                 block |= {"input": {}, "id": id_ if isinstance(id_, str) and id_ else f"toolu_{self._last}"}
         yield _MessagesEvent({"type": "content_block_start", "index": self._last, "content_block": block})
 
-    def _delta(self, index: int | None, delta: _Table) -> Iterator[Event]:
+    def _delta(self, index: int | None, delta: _Table) -> Iterator[SdkEvent]:
         kind = delta.get("type")
         if kind not in (*_DELTA_TEXTS, "citations_delta"):
             kind = next((one for one, name in _DELTA_TEXTS.items() if isinstance(delta.get(name), str)), "")
@@ -760,13 +760,13 @@ class MessagesReader(EventReader):
             self._input = ""
         yield _MessagesEvent({"type": "content_block_delta", "index": self._number(index), "delta": delta})
 
-    def _end_block(self) -> Iterator[Event]:
+    def _end_block(self) -> Iterator[SdkEvent]:
         given, self._input = self._input, ""
         if given not in ("", "{}"):
             delta = {"type": "input_json_delta", "partial_json": given}
             yield _MessagesEvent({"type": "content_block_delta", "index": self._last, "delta": delta})
 
-    def _end_message(self, event: _Table) -> Iterator[Event]:
+    def _end_message(self, event: _Table) -> Iterator[SdkEvent]:
         yield from self._end_block()
         delta = _as_dict(event.get("delta"))
         reason = _text_of(delta.get("stop_reason"), ("type", "reason"))
@@ -781,7 +781,7 @@ class MessagesReader(EventReader):
         if event["type"] == "message_stop":
             yield _MessagesEvent({"type": "message_stop"})
 
-    def _error_event(self, error: _Table) -> Event:
+    def _error_event(self, error: _Table) -> SdkEvent:
         return _MessagesEvent({"type": "error", "error": error})
 
 

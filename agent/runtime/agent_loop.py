@@ -45,7 +45,7 @@ from agent.suspension.suspended_run import (
 )
 from agent.system.threads import run_to_completion
 from agent.tools.documents import with_document_tools
-from agent.tools.tool import Tool, cancelled_result, execute_all
+from agent.tools.function_tools import Tool, cancelled_result, execute_all
 
 
 class MessageLog:

@@ -10,7 +10,7 @@ from pydantic_core import to_json
 
 from agent.history import Timings
 from agent.limits import FAILURE_POLICIES, Limit, Limits
-from agent.tools.tool import Tool, with_note
+from agent.tools.function_tools import Tool, with_note
 
 LONGEST_CYCLE = 4
 MAX_REMEMBERED = 64

@@ -9,7 +9,7 @@ from pydantic_ai.messages import BinaryContent, ModelMessage, ModelRequest, User
 
 from agent.context import Context
 from agent.errors import Conflict, HistoryError, NotFound
-from agent.history import PROGRAM, PROGRAM_VECTORS, Entry, Note, Record, vectors_id
+from agent.history import PROGRAM, PROGRAM_VECTORS, Conversation, Entry, Note, vectors_id
 from agent.messages.repair import open_calls, repair, unanswered_calls
 from agent.runtime.shared_stores import SHARED_STORES, StoreAddress
 from agent.suspension.seals import unpack
@@ -27,7 +27,7 @@ class StoredVectors:
         self._address = address
         self._id = vectors_id(chat_id)
         self._record = self._empty()
-        self._loaded: Record | None = None
+        self._loaded: Conversation | None = None
 
     async def load(self, *, again: bool) -> list[bytes] | None:
         """Return all that is stored; without `again`, None if it is what this object has loaded and added."""
@@ -55,23 +55,23 @@ class StoredVectors:
             await SHARED_STORES.call(self._address, lambda store: store.delete(self._id, owner=PROGRAM_VECTORS))
         self._record, self._loaded = self._empty(), None
 
-    async def _save(self, data: bytes) -> Record:
+    async def _save(self, data: bytes) -> Conversation:
         content = BinaryContent(data, media_type=_TYPE)
         entry = Entry(parent_id=self._record.head_id, message=ModelRequest([UserPromptPart([content])]))
         record = self._record.extended(entry, ())
         return await SHARED_STORES.call(self._address, lambda store: store.save(record, [entry]))
 
-    async def _find(self) -> Record:
+    async def _find(self) -> Conversation:
         try:
             return await SHARED_STORES.call(self._address, lambda store: store.get(self._id, owner=PROGRAM_VECTORS))
         except NotFound:
             return self._empty()
 
-    def _empty(self) -> Record:
-        return Record(id=self._id, owner=PROGRAM_VECTORS)
+    def _empty(self) -> Conversation:
+        return Conversation(id=self._id, owner=PROGRAM_VECTORS)
 
 
-def _is_same_record(one: Record, other: Record) -> bool:
+def _is_same_record(one: Conversation, other: Conversation) -> bool:
     return one.revision == other.revision and (one.created_at == other.created_at or one.revision == 0)
 
 
@@ -98,7 +98,7 @@ class ChatHistory:
         self._address = address
         self._lock = asyncio.Lock()
         self._is_open = False
-        self._record: Record | None = None
+        self._record: Conversation | None = None
         self._head_before: str | None = None
         self._open_calls: tuple[str, ...] = ()
         self._waiting: tuple[Context, Note] | None = None
@@ -192,7 +192,7 @@ class ChatHistory:
             with suppress(NotFound):
                 await SHARED_STORES.call(self._address, lambda store: store.delete(self.id, owner=PROGRAM))
             await self.vectors.delete()
-            self._use(Record(id=self.id, owner=PROGRAM), [])
+            self._use(Conversation(id=self.id, owner=PROGRAM), [])
 
     async def aclose(self) -> None:
         """Release the store. A second call does nothing."""
@@ -201,14 +201,14 @@ class ChatHistory:
                 self._is_open = False
                 await SHARED_STORES.release(self._address)
 
-    async def _find(self) -> Record:
+    async def _find(self) -> Conversation:
         """Return the stored record, or a new one."""
         try:
             return await SHARED_STORES.call(self._address, lambda store: store.get(self.id, owner=PROGRAM))
         except NotFound:
-            return Record(id=self.id, owner=PROGRAM)
+            return Conversation(id=self.id, owner=PROGRAM)
 
-    def _use(self, record: Record, entries: Sequence[Entry]) -> Context:
+    def _use(self, record: Conversation, entries: Sequence[Entry]) -> Context:
         """Continue from a loaded record, without a run that failed at its end. Return the conversation."""
         kept = _without_failed_run(entries)
         self._record = _at(record, kept[-1].id if kept else None)
@@ -220,7 +220,7 @@ class ChatHistory:
         self._waiting = (context, kept[-1].note) if waits else None
         return context
 
-    async def _save(self, record: Record, entries: Sequence[Entry]) -> Record:
+    async def _save(self, record: Conversation, entries: Sequence[Entry]) -> Conversation:
         """Save, or raise an error that says what happened to this chat meanwhile."""
         try:
             return await SHARED_STORES.call(self._address, lambda store: store.save(record, entries))
@@ -237,7 +237,7 @@ class ChatHistory:
             raise Conflict(f"The chat {self.id!r} was deleted meanwhile, so this message was not stored.") from error
 
 
-def _is_same(before: Record, now: Record) -> bool:
+def _is_same(before: Conversation, now: Conversation) -> bool:
     """Return True if nobody has saved the conversation in between, or deleted it and begun another one."""
     return (before.revision, before.created_at) == (
         now.revision,
@@ -245,7 +245,7 @@ def _is_same(before: Record, now: Record) -> bool:
     ) or before.revision == now.revision == 0
 
 
-def _at(record: Record, head_id: str | None) -> Record:
+def _at(record: Conversation, head_id: str | None) -> Conversation:
     """Return the record with its head at another entry. The old head becomes an abandoned branch."""
     if head_id == record.head_id:
         return record

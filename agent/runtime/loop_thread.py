@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from agent.errors import Busy
-from agent.tools.tool import GRACE_SECONDS
+from agent.tools.function_tools import GRACE_SECONDS
 
 _T = TypeVar("_T")
 

@@ -46,7 +46,7 @@ from agent.responses import Piece, StreamDecoder, finalize, pieces_of
 from agent.result import RunPlan
 from agent.runtime.usage_meter import UsageMeter
 from agent.system.threads import PREPARING
-from agent.tools.tool import Tool
+from agent.tools.function_tools import Tool
 
 log = logging.getLogger(__name__)
 

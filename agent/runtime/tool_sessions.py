@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 
 from agent.errors import AgentError, InputError, reason_of
 from agent.i18n.text import _
-from agent.tools.tool import GRACE_SECONDS, Tool, Toolset
+from agent.tools.function_tools import GRACE_SECONDS, Tool, Toolset
 
 log = logging.getLogger(__name__)
 

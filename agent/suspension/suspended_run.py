@@ -18,7 +18,7 @@ from agent.messages.repair import repair, unanswered_calls
 from agent.responses import fix_surrogates
 from agent.runtime.budget import BudgetUsed
 from agent.suspension.refusals import refused
-from agent.tools.tool import Tool, ask_user, with_note
+from agent.tools.function_tools import Tool, ask_user, with_note
 
 SCHEMA = 1
 """The version of the record. A record with another version is refused with an error, never guessed at."""

@@ -1,6 +1,6 @@
 """Tools of models: functions, the built-in ones, REST services and MCP servers."""
 
-from agent.tools.tool import (
+from agent.tools.function_tools import (
     GRACE_SECONDS,
     Function,
     Tool,
@@ -10,6 +10,7 @@ from agent.tools.tool import (
     cancelled_result,
     execute,
     execute_all,
+    tool,
     with_note,
 )
 
@@ -23,5 +24,6 @@ __all__ = [
     "cancelled_result",
     "execute",
     "execute_all",
+    "tool",
     "with_note",
 ]

@@ -12,7 +12,7 @@ from agent.files.ranking import fused
 from agent.files.vectors import CANDIDATES, Vectors, ranked_both_ways
 from agent.models.catalog import ModelSpec
 from agent.system.threads import RANKING
-from agent.tools.tool import Tool
+from agent.tools.function_tools import Tool
 
 MAX_RESULT_BYTES = 20_000
 """Bytes of a result, if the model can read much more. A result has at most a quarter of the room for documents."""

@@ -28,7 +28,7 @@ from pydantic_ai.messages import BinaryContent
 from agent.errors import InputError, MissingExtra, ToolError, without_paths
 from agent.fetch import tls_context
 from agent.keyword_arguments import explains_arguments, explains_fields
-from agent.tools.tool import Tool
+from agent.tools.function_tools import Tool
 
 try:
     from agent.tools.mcp_sdk import (

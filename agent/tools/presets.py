@@ -25,8 +25,8 @@ from agent.errors import AgentError, ConfigError
 from agent.fetch import Guard
 from agent.system.project import FILES
 from agent.system.toml_file import TomlFile
+from agent.tools.function_tools import Tool, Toolset, as_tool
 from agent.tools.rest import Auth, Parameter, rest_tool
-from agent.tools.tool import Tool, Toolset, as_tool
 
 FOLDER = FILES / "configs" / "tools"
 

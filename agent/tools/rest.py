@@ -22,7 +22,7 @@ from pydantic_ai.messages import BinaryContent
 
 from agent.errors import ConfigError, InputError, ToolError
 from agent.fetch import GUARD, FetchResponse, Guard
-from agent.tools.tool import Tool
+from agent.tools.function_tools import Tool
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ from agent.citations import moved
 from agent.files.parts import extracted_text_of, text_file_of
 from agent.files.references import files_named_in
 from agent.files.store import ROUTE, display_name, is_id, type_of_id
-from agent.history import Entry, HistoryStore, Note, Record
+from agent.history import Conversation, Entry, HistoryStore, Note
 from agent.i18n.text import N_, LocalizedText, _
 from agent.i18n.translator import Translator
 from agent.messages.repair import count_bytes
@@ -94,14 +94,14 @@ class Branch:
     `begins` has the first messages, `files` the ids of all files that the messages name, and `size` their bytes.
     """
 
-    def __init__(self, store: HistoryStore, record: Record) -> None:
+    def __init__(self, store: HistoryStore, record: Conversation) -> None:
         self._store, self._record, self._loop = store, record, asyncio.get_running_loop()
         self._heads = list[str | None]()
         self.begins: Sequence[Entry] = ()
         self.files, self.size, self._count = set[str](), 0, 0
 
     @classmethod
-    async def open(cls, store: HistoryStore, record: Record) -> "Branch":
+    async def open(cls, store: HistoryStore, record: Conversation) -> "Branch":
         """Look at each message once, the newest first. Raises `NotFound`."""
         branch, head = cls(store, record), record.head_id
         while head is not None or not branch._heads:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from agent.errors import NotFound
 from agent.files.parts import fence
 from agent.files.store import MediaStore, type_of_id
-from agent.history import HistoryStore, Record
+from agent.history import Conversation, HistoryStore
 from agent.i18n.text import _, ngettext
 from agent.i18n.translator import Translator
 from agent.rendering.html import html_mark
@@ -146,10 +146,10 @@ class Exporter:
             return _download("conversations", "json", export_json(self._store, self._media, records))
         return _download("conversations", "zip", self._archive(records, form))
 
-    async def _title(self, record: Record, branch: Branch) -> str:
+    async def _title(self, record: Conversation, branch: Branch) -> str:
         return await DOCUMENT_THREADS.run(title_of, record.title, branch, self._translator)
 
-    async def _page(self, record: Record, branch: Branch) -> AsyncGenerator[bytes]:
+    async def _page(self, record: Conversation, branch: Branch) -> AsyncGenerator[bytes]:
         blocks = blocks_of(branch, self._translator, html_mark, self._name_model)
         title, subtitle = await self._title(record, branch), await self._subtitle(record, branch)
         page = to_html(title, subtitle, blocks, data_urls(self._read), self._translator)
@@ -157,7 +157,7 @@ class Exporter:
             async for piece in pieces:
                 yield piece.encode(errors="replace")
 
-    async def _subtitle(self, record: Record, branch: Branch) -> str:
+    async def _subtitle(self, record: Conversation, branch: Branch) -> str:
         """Return the date as the reader writes it, and how many messages are on other branches, and so not shown."""
         hidden = len(await all_ids(self._store, record)) - len(branch)
         note = ngettext(
@@ -168,7 +168,7 @@ class Exporter:
         date = self._translator.date(record.created_at.date())
         return f"{date} · {self._translator(note)}" if hidden > 0 else date
 
-    async def _text(self, record: Record, branch: Branch, files: dict[str, str]) -> AsyncGenerator[bytes]:
+    async def _text(self, record: Conversation, branch: Branch, files: dict[str, str]) -> AsyncGenerator[bytes]:
         title, subtitle = await self._title(record, branch), await self._subtitle(record, branch)
         blocks = blocks_of(branch, self._translator, markdown_mark, self._name_model)
         async with aclosing(
@@ -177,7 +177,7 @@ class Exporter:
             async for pieces in steps:
                 yield "".join(pieces).encode(errors="replace")
 
-    async def _archive(self, records: Sequence[Record], form: Format) -> AsyncGenerator[bytes]:
+    async def _archive(self, records: Sequence[Conversation], form: Format) -> AsyncGenerator[bytes]:
         """Yield a ZIP file. Only some messages of one conversation, or one attachment, are in memory at a time.
 
         Of several conversations, one that is deleted meanwhile is not in the list of the ZIP file.
@@ -205,7 +205,7 @@ class Exporter:
         yield sink.take()
 
     async def _members(
-        self, archive: zipfile.ZipFile, known: Record, form: Format, number: str
+        self, archive: zipfile.ZipFile, known: Conversation, form: Format, number: str
     ) -> AsyncGenerator[None]:
         """Write a conversation to a ZIP file, its document last. Yields after each piece. Raises `NotFound`."""
         record = await self._store.get(known.id, owner=self._owner)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agent.history import Entry, Record
+from agent.history import Conversation, Entry
 from agent.i18n.text import LocalizedText, Plural, ngettext_noop
 
 MISSING_FILE = "missing file"
@@ -80,7 +80,7 @@ class ImportedConversation:
     attachments that they refer to, by their new ids.
     """
 
-    record: Record
+    record: Conversation
     entries: Sequence[Entry]
     ids: Mapping[str, str] = field(default_factory=dict[str, str])
     files: Mapping[str, FileSource] = field(default_factory=dict[str, FileSource])

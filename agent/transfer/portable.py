@@ -18,8 +18,8 @@ from agent.citations import checked
 from agent.errors import NotFound
 from agent.files.references import files_named_in
 from agent.files.store import MediaStore
-from agent.history import NO_CONVERSATION, Entry, HistoryStore, Record, new_id, now
-from agent.history.codec import dump_entries, dump_record, load_entries, load_records
+from agent.history import NO_CONVERSATION, Conversation, Entry, HistoryStore, new_id, now
+from agent.history.codec import dump_conversation, dump_entries, load_conversations, load_entries
 from agent.transfer.document import DOCUMENT_THREADS, ENTRY_BYTES, PAGE
 from agent.transfer.file_links import FileLinks
 from agent.transfer.imported import FindFile, ImportedConversation
@@ -34,7 +34,7 @@ _CHUNK = 3 * (1 << 14)
 """Bytes of a file that are encoded at once; base64 encodes three at a time."""
 
 
-async def export_json(store: HistoryStore, media: MediaStore, records: Sequence[Record]) -> AsyncGenerator[bytes]:
+async def export_json(store: HistoryStore, media: MediaStore, records: Sequence[Conversation]) -> AsyncGenerator[bytes]:
     """Yield the file with these conversations, piece by piece. Only some messages of one are in memory at a time.
 
     Of several conversations, one that is deleted meanwhile is left out. Raises `NotFound` if a part of it is written
@@ -69,7 +69,7 @@ async def export_json(store: HistoryStore, media: MediaStore, records: Sequence[
     yield b"]\n"
 
 
-async def all_ids(store: HistoryStore, record: Record) -> list[str]:
+async def all_ids(store: HistoryStore, record: Conversation) -> list[str]:
     """Return the ids of all entries of a conversation, those of each version of the first message together.
 
     Raises `NotFound` if it is deleted meanwhile.
@@ -86,7 +86,7 @@ def _entry_pieces(entries: Sequence[Entry]) -> Iterator[bytes]:
         yield dump_entries([entry])[0].encode()
 
 
-async def _file_pieces(store: HistoryStore, media: MediaStore, record: Record, id_: str) -> AsyncGenerator[bytes]:
+async def _file_pieces(store: HistoryStore, media: MediaStore, record: Conversation, id_: str) -> AsyncGenerator[bytes]:
     try:
         data = (await media.read(record.owner, id_)).data
     except NotFound:  # deleted; the entries still name it
@@ -98,8 +98,8 @@ async def _file_pieces(store: HistoryStore, media: MediaStore, record: Record, i
     yield b'"}'
 
 
-def _record_text(record: Record) -> str:
-    fields: dict[str, Any] = json.loads(dump_record(record))
+def _record_text(record: Conversation) -> str:
+    fields: dict[str, Any] = json.loads(dump_conversation(record))
     kept = {name: value for name, value in fields.items() if name not in PRIVATE_FIELDS}
     return json.dumps(kept | {"updated_at": fields["updated_at"]}, ensure_ascii=False)
 
@@ -135,7 +135,7 @@ def read_conversation(element: Mapping[str, Any], find: FindFile, source: str = 
     ]
     loaded = [_renewed(entry, links, runs) for entry in load_entries(texts)]
     record = replace(_record(cast("dict[str, Any]", given), ids), source=source, imported_at=now() if source else None)
-    dump_record(record)  # raises if a store could not keep it
+    dump_conversation(record)  # raises if a store could not keep it
     originals = {new: id_ for id_, new in ids.items()}
     return ImportedConversation(
         record=record, entries=loaded, ids=originals, files=links.files, left_out=links.left_out
@@ -143,7 +143,7 @@ def read_conversation(element: Mapping[str, Any], find: FindFile, source: str = 
 
 
 def source_of_ours(element: Mapping[str, Any]) -> str:
-    """Return `Record.source` of a conversation in an object of the file: that of the record, or its own id."""
+    """Return `Conversation.source` of a conversation in an object of the file: that of the record, or its own id."""
     given = element.get("conversation")
     fields = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
     source, id_ = fields.get("source"), fields.get("id")
@@ -174,7 +174,7 @@ def stored_size(entries: Sequence[Entry], most: float = inf) -> int:
     return size
 
 
-def _record(given: Mapping[str, Any], ids: Mapping[str, str]) -> Record:
+def _record(given: Mapping[str, Any], ids: Mapping[str, str]) -> Conversation:
     head, branches = given.get("head_id"), cast("list[Any]", given.get("branches") or [])
     if head is not None and head not in ids:
         raise ValueError("the end of the conversation is missing")
@@ -186,7 +186,7 @@ def _record(given: Mapping[str, Any], ids: Mapping[str, str]) -> Record:
         "head_id": None if head is None else ids[head],
         "branches": [ids[branch] for branch in branches],
     }
-    (record,) = load_records([json.dumps({**kept, **updated, **new})])
+    (record,) = load_conversations([json.dumps({**kept, **updated, **new})])
     times = {"created_at": _past(record.created_at), "updated_at": _past(record.updated_at)}
     return replace(record, cost=max(record.cost, 0.0), **times)
 

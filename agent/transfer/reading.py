@@ -24,7 +24,7 @@ READERS: Sequence[tuple[Callable[[Mapping[str, Any]], bool], Reader]] = (
     (is_claude, read_claude),
     (is_open_webui, read_open_webui),
 )
-Check = Callable[[Sequence[Entry]], object]
+EntryCheck = Callable[[Sequence[Entry]], object]
 """Raises an exception if the page could not show these entries."""
 MAX_STORED_BYTES = 4 * MAX_ELEMENT_BYTES
 """The most bytes of messages that are stored of one conversation. Each citation has its own copy of its source."""
@@ -60,7 +60,7 @@ class ImportReader:
     `check` is called with the entries of each conversation. A conversation that it refuses is left out.
     """
 
-    def __init__(self, file: ImportFile, max_attachment_bytes: int, check: Check = lambda _: None) -> None:
+    def __init__(self, file: ImportFile, max_attachment_bytes: int, check: EntryCheck = lambda _: None) -> None:
         self._file, self._most, self._check = file, max_attachment_bytes, check
         self.left_out = LeftOut()
         self.size = sum(span.end - span.start for _, span in file.elements())

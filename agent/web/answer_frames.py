@@ -25,7 +25,7 @@ from agent.system.threads import TURNS
 from agent.web.chat.answers import RunningAnswer
 from agent.web.chat.turns import TurnRenderer
 from agent.web.chat.views import RunningTurn, is_complete, wait_text
-from agent.web.run_event_routes import FRAMES, NOTHING, Frame, end_of_lost, number_in
+from agent.web.run_event_routes import FRAMES, NOTHING, SentEvent, end_of_lost, number_in
 
 KEPT_CHARACTERS = 1_000_000
 """Characters of the frames of one answer that are kept for readers that are behind."""
@@ -43,7 +43,7 @@ class TurnFrames:
 
     def __init__(self, turn: RunningTurn, translator: Translator) -> None:
         self._turn, self._translator, self._renderer = turn, translator, TurnRenderer(translator)
-        self._tag, self._frames, self._size = uuid4().hex[:8], deque[Frame](), 0
+        self._tag, self._frames, self._size = uuid4().hex[:8], deque[SentEvent](), 0
         self._first = 0
         """The number of the oldest frame that is kept."""
         self.due = 0.0
@@ -52,9 +52,9 @@ class TurnFrames:
         self._shown = cast(bubbles.Turn, {"bubbles": []})
         self._rendered: tuple[int, bool] | None = None
         self._rendered_at = 0.0
-        self._whole: Frame | None = None
+        self._whole: SentEvent | None = None
 
-    async def after(self, last_id: str) -> Sequence[Frame]:
+    async def after(self, last_id: str) -> Sequence[SentEvent]:
         """Return the frames after this one, or a single frame with the whole turn, which all new readers share."""
         async with self._lock:
             await self._advance()

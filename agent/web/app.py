@@ -27,8 +27,8 @@ from agent.models.catalog import Dialect, use_table_in
 from agent.providers.connection import Models, preloaded
 from agent.providers.discovery import discover
 from agent.settings import PublicSettings, Settings
+from agent.tools.function_tools import Tool, Toolset
 from agent.tools.presets import load_presets
-from agent.tools.tool import Tool, Toolset
 from agent.web.answer_frames import AnswerFrames
 from agent.web.chat.answers import LiveRuns, RunningAnswer
 from agent.web.chat.chat_copies import ChatCopies

@@ -24,13 +24,13 @@ from agent.errors import (
     ProviderError,
     files_unusable,
 )
-from agent.history import SearchHit, excerpt_parts
+from agent.history import ConversationHit, excerpt_parts
 from agent.i18n.translator import negotiate
 from agent.providers.connection import RequestQueue, acting_for
 from agent.responses import fix_surrogates
 from agent.system.threads import run_to_completion
 from agent.web.chat.cited_passages import CitedPassages
-from agent.web.chat.conversation_list import PAGE, ConversationList, Row
+from agent.web.chat.conversation_list import PAGE, ConversationList, ListRow
 from agent.web.chat.own_data import OwnData, OwnDataSummary
 from agent.web.chat.sent_message import typed_text
 from agent.web.chat.temporary import TemporaryChats
@@ -237,7 +237,7 @@ def _id(request: Request) -> str:
     return str(request.path_params["id_"])
 
 
-def _row(row: Row) -> dict[str, Any]:
+def _row(row: ListRow) -> dict[str, Any]:
     return {
         "id": row.id,
         "title": row.title,
@@ -248,7 +248,7 @@ def _row(row: Row) -> dict[str, Any]:
     }
 
 
-def _hit(hit: SearchHit, query: str) -> dict[str, Any]:
+def _hit(hit: ConversationHit, query: str) -> dict[str, Any]:
     return {"excerpt": [*excerpt_parts(hit, query)], "in_title": hit.entry_id is None, "entry": hit.entry_id}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from agent.errors import AgentError, NotFound
 from agent.files.store import MediaStore
-from agent.history import HistoryStore, Record, new_id, now
+from agent.history import Conversation, HistoryStore, new_id, now
 from agent.models.catalog import Catalog
 from agent.providers.connection import Endpoint, Models, default_endpoint
 from agent.web.chat.orphaned_files import PROBE
@@ -48,7 +48,7 @@ class Health:
         """
         self._store, self._media, self._models = store, media, models
         self._ask, self._queue_problem = ask, queue_problem
-        self._probe, self._wrote_at = Record(owner=PROBE), 0.0
+        self._probe, self._wrote_at = Conversation(owner=PROBE), 0.0
         self._writing: asyncio.Task[bool] | None = None
         self.watchdog = Watchdog()
         hosted = [provider for provider in catalog.providers.values() if provider.base_url]
@@ -93,7 +93,7 @@ class Health:
                     await self._media.check_writable()
                     return True
                 except NotFound:  # it has expired
-                    self._probe = Record(owner=PROBE)
+                    self._probe = Conversation(owner=PROBE)
         except (AgentError, OSError) as error:
             log.error("nothing can be stored: %s", error)
         return False

@@ -85,7 +85,7 @@ class RequestLimit:
         return limits
 
 
-class Place:
+class RequestSlot:
     """A place among the requests that are answered at once. It is given back once, at the latest if it is lost.
 
     The `with` block gives it back at its end, unless it was handed over.
@@ -95,7 +95,7 @@ class Place:
         self._give_back: Callable[[], object] | None = give_back
         self._is_handed_over = False
 
-    def __enter__(self) -> "Place":
+    def __enter__(self) -> "RequestSlot":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -126,7 +126,7 @@ class HeavyWork:
         self._most, self._each, self._always = most, each, always
         self._used, self._owners, self._addresses = 0, Counter[str](), Counter[str]()
 
-    def place(self, owner: str, address: str | None) -> Place:
+    def place(self, owner: str, address: str | None) -> RequestSlot:
         """Return a place. Raises `TooManyRequests`. No other request can come between the check and the count.
 
         `owner` is "" if the visitor is not known, and `address` is None if the network address is not known.
@@ -139,7 +139,7 @@ class HeavyWork:
         ):
             raise TooManyRequests(RETRY_AFTER_SECONDS)
         self._count(1, owner, address)
-        return Place(lambda: self._count(-1, owner, address))
+        return RequestSlot(lambda: self._count(-1, owner, address))
 
     def _count(self, number: int, owner: str, address: str | None) -> None:
         self._used += number
@@ -153,7 +153,7 @@ class HeavyWork:
 class HeavyBody:
     """The pieces of an answer. Its place is given back when they are over, are closed, or were never asked for."""
 
-    def __init__(self, pieces: AsyncGenerator[Any], place: Place) -> None:
+    def __init__(self, pieces: AsyncGenerator[Any], place: RequestSlot) -> None:
         self._pieces, self._place = pieces, place
         place.hand_over()
 
@@ -179,7 +179,9 @@ class HeavyBody:
 class HeavyResponse(StreamingResponse):
     """An answer in pieces of text or bytes that ends its work when it ends, also if the client has gone."""
 
-    def __init__(self, pieces: AsyncGenerator[Any], place: Place, headers: Mapping[str, str], media_type: str) -> None:
+    def __init__(
+        self, pieces: AsyncGenerator[Any], place: RequestSlot, headers: Mapping[str, str], media_type: str
+    ) -> None:
         self._body = HeavyBody(pieces, place)
         super().__init__(self._body, headers=headers, media_type=media_type)
 

@@ -27,7 +27,7 @@ from agent.web.chat.temporary_stores import is_temporary
 from agent.web.chat.visitor import Visitor
 from agent.web.client_address import client_address
 from agent.web.conversation_routes import Handler, answering, known_error, status_of
-from agent.web.heavy_work import HeavyResponse, Place, RequestLimit, result_unless_gone
+from agent.web.heavy_work import HeavyResponse, RequestLimit, RequestSlot, result_unless_gone
 from agent.web.middleware.isolation import visitor_id_of
 from agent.web.middleware.requests import EventBodies
 from agent.web.sending import Submission, add_upload, send_message, sending_text, visitor_of
@@ -137,7 +137,7 @@ class MessageRoutes:
         if NDJSON in request.headers.get("accept", ""):
             ready = self._conversations.model_for(owner, choices.model) is not None
             lines = _lines(work, sending_text(sent.files, is_ready=ready), _translator(request))
-            return HeavyResponse(lines, Place(lambda: None), NO_STORE, NDJSON)
+            return HeavyResponse(lines, RequestSlot(lambda: None), NO_STORE, NDJSON)
         submission = Submission(work)
         try:
             async for _status in submission.progress():

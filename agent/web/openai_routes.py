@@ -37,13 +37,13 @@ from agent.runtime.usage_meter import UsageMeter
 from agent.settings import Settings
 from agent.suspension.seals import Seals
 from agent.system.threads import TEXTS
-from agent.tools.tool import Tool
+from agent.tools.function_tools import Tool
 from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.permit import max_answer_tokens, run_limits
 from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.visitor import Visitor
 from agent.web.conversation_routes import status_of
-from agent.web.heavy_work import HeavyResponse, Place, RequestLimit, TooManyRequests, result_unless_gone
+from agent.web.heavy_work import HeavyResponse, RequestLimit, RequestSlot, TooManyRequests, result_unless_gone
 from agent.web.middleware.requests import MAX_BODY, SENTENCES, EventBodies, RequestRefused
 from agent.web.sending import visitor_of
 
@@ -176,7 +176,7 @@ class OpenAIRoutes:
             raise
         if task.done() and (not asked.is_streamed or task.exception()):
             return JSONResponse(answer.whole(task.result()), headers=_NO_STORE)
-        return HeavyResponse(answer.chunks(task), Place(task.cancel), _NO_STORE, "text/event-stream")
+        return HeavyResponse(answer.chunks(task), RequestSlot(task.cancel), _NO_STORE, "text/event-stream")
 
     async def _ask(self, visitor: Visitor, asked: _Asked, answer: "_Answer") -> ModelResponse:
         """Return the model's answer to one request. Raises an `AgentError`."""

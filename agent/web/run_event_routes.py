@@ -19,7 +19,7 @@ from agent.history import HistoryStore, RunEvent
 from agent.web.chat.answers import RunningAnswer, RunningAnswers
 from agent.web.chat.recovery import GOES_ON
 from agent.web.client_address import client_address
-from agent.web.heavy_work import HeavyResponse, HeavyWork, Place, RequestLimit
+from agent.web.heavy_work import HeavyResponse, HeavyWork, RequestLimit, RequestSlot
 
 PING_SECONDS = 2.0
 """Seconds between two comments while nothing happens, so that a reader knows that the server is there."""
@@ -41,14 +41,14 @@ PAGE_FORMAT = "blocks"
 HEADERS = {"cache-control": "no-store, no-transform", "x-accel-buffering": "no"}
 NOTHING = "{}"
 
-Frame = tuple[str, str]
+SentEvent = tuple[str, str]
 """The id and the data of one Server-Sent Event."""
 
 
 class Frames(Protocol):
     """The events of a running answer in one format. The same texts serve all readers."""
 
-    async def after(self, last_id: str) -> Sequence[Frame]:
+    async def after(self, last_id: str) -> Sequence[SentEvent]:
         """Return up to `FRAMES` frames after the one with this id, or the first ones if there is no such frame."""
         ...
 
@@ -73,7 +73,7 @@ class RunFrames:
     def __init__(self, live: RunningAnswer) -> None:
         self._live = live
 
-    async def after(self, last_id: str) -> Sequence[Frame]:
+    async def after(self, last_id: str) -> Sequence[SentEvent]:
         """Implement `Frames.after`."""
         number, events = number_in(last_id), self._live.events
         if number > len(events) and self._live.is_ended:
@@ -93,7 +93,7 @@ class StoredFrames:
     def __init__(self, events: Sequence[RunEvent], end: str = NOTHING) -> None:
         self._events, self._end = events, end
 
-    async def after(self, last_id: str) -> Sequence[Frame]:
+    async def after(self, last_id: str) -> Sequence[SentEvent]:
         """Implement `Frames.after`."""
         first = bisect_right(self._events, number_in(last_id), key=lambda event: event.number)
         return [_frame(event) for event in self._events[first : first + FRAMES]]
@@ -256,7 +256,7 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _chunks(frames: Sequence[Frame]) -> Iterator[str]:
+def _chunks(frames: Sequence[SentEvent]) -> Iterator[str]:
     """Yield the text of the frames in pieces of at most `CHUNK` characters. A piece is made when it is needed."""
     piece, size = list[str](), 0
     for id_, data in frames:
@@ -270,12 +270,12 @@ def _chunks(frames: Sequence[Frame]) -> Iterator[str]:
         yield "".join(piece)
 
 
-def _answer(texts: AsyncGenerator[str], place: Place | None = None) -> Response:
+def _answer(texts: AsyncGenerator[str], place: RequestSlot | None = None) -> Response:
     """Return a response with these texts, which holds the place until it ends."""
-    return HeavyResponse(texts, place or Place(lambda: None), HEADERS, SSE)
+    return HeavyResponse(texts, place or RequestSlot(lambda: None), HEADERS, SSE)
 
 
-def _frame(event: RunEvent) -> Frame:
+def _frame(event: RunEvent) -> SentEvent:
     return str(event.number), event.json
 
 

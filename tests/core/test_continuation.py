@@ -14,7 +14,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from agent import Agent, Context, Endpoint, Run, connect
 from agent.errors import InputError
 from agent.files.store import MediaStore
-from agent.history import Entry, Record
+from agent.history import Conversation, Entry
 from agent.history.memory import MemoryStore
 from agent.messages.continuation import unfinished_text
 from agent.messages.openai import to_openai
@@ -163,7 +163,7 @@ async def continue_twice(first: Words, end: str | None, second: list[Words], thi
     ]
     connection = FakeConnection(steps, replace(SPEC, prefill=True))
     store, agent = MemoryStore(), Agent(connection, system_message="Be brief.")
-    journal = StoreJournal(store, MediaStore(Path("nowhere")), Record(owner="ann"), Omitted())
+    journal = StoreJournal(store, MediaStore(Path("nowhere")), Conversation(owner="ann"), Omitted())
     run = agent.run("Hello", journal=journal)
     connection.played.cancel = run.cancel
     await run

@@ -30,7 +30,7 @@ from pydantic_ai.messages import (
 
 from agent import Agent, Approve, Endpoint, Limits, Options, Refuse, Run, tool
 from agent.files.store import MediaStore
-from agent.history import Record
+from agent.history import Conversation
 from agent.history.memory import MemoryStore
 from agent.history.sql.sqlite import SqliteStore
 from agent.local.manager import ServedModel
@@ -43,7 +43,7 @@ from agent.settings import LocalSettings, Settings
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.journal import Omitted, StoreJournal
-from agent.web.chat.transcript import Bubble, Turn, fold_responses, to_turns
+from agent.web.chat.transcript import ConversationTurn, TurnBubble, fold_responses, to_turns
 from agent.web.chat.turns import render_turn
 from agent.web.chat.views import join_bubbles
 from agent.web.chat.visitor import Visitor
@@ -150,7 +150,7 @@ def expected(script: Sequence[Step], limits: Limits, *, hidden: bool = False) ->
     return [*out, ("error", limits.steps_reached())], "limit"
 
 
-def shown(bubble: Bubble) -> Said:
+def shown(bubble: TurnBubble) -> Said:
     return bubble.first.type, bubble.content["name"] if isinstance(bubble.content, dict) else bubble.text
 
 
@@ -237,10 +237,10 @@ def test_finished_message_equals_its_stream(message: ModelResponse, seam: str, o
     """For any provider output `finalize` is idempotent, and `pieces_of` starts no piece with half a character."""
     kept = finalize(message, state="complete", seam=seam, one_text=one_text)
     assert finalize(kept, state="complete") == kept
-    live, stamp, bubbles = StreamDecoder(seam, one_text=one_text), BubbleMarker(), list[Bubble]()
+    live, stamp, bubbles = StreamDecoder(seam, one_text=one_text), BubbleMarker(), list[TurnBubble]()
     for index, part in enumerate(message.parts):
         fold_responses(bubbles, map(stamp, live.feed(PartStartEvent(index=index, part=part))))
-    again = list[Bubble]()
+    again = list[TurnBubble]()
     fold_responses(again, map(BubbleMarker(), pieces_of(kept)))
     words = [shown(bubble) for bubble in again if bubble.first.type != "tool_call"]
     assert [shown(bubble) for bubble in bubbles] == words
@@ -249,7 +249,7 @@ def test_finished_message_equals_its_stream(message: ModelResponse, seam: str, o
 # --- law 3 ------------------------------------------------------------------------------------------------------------
 
 
-def shown_live(done: Played, stored: Turn) -> ShownTurn:
+def shown_live(done: Played, stored: ConversationTurn) -> ShownTurn:
     """Return the last view of the page while the run was live. The model of the turn is the stored one."""
     run = done.run
     assert run.result is not None
@@ -382,15 +382,15 @@ def test_results_have_the_order_of_their_calls(order: list[int], asked: set[int]
     async def check() -> None:
         connection, store = FakeConnection([Step([call(number) for number in range(4)], "tool_call")]), MemoryStore()
         agent = Agent(connection, tools=finishing_in(order), limits=Limits(tool_seconds=5))
-        journal = StoreJournal(store, MediaStore(Path("nowhere")), Record(owner=OWNER), Omitted())
+        journal = StoreJournal(store, MediaStore(Path("nowhere")), Conversation(owner=OWNER), Omitted())
         run = agent.run("go", journal=journal)
-        live: list[Bubble] = []
+        live: list[TurnBubble] = []
         fold_responses(live, [response async for response in run])
         if asked:
             assert run.result is not None
             reply = {f"call{one}": Refuse() if one in refused else Approve() for one in asked}
             run = agent.resume(run.result.suspension or "", reply, journal=journal)
-            resumed: list[Bubble] = []
+            resumed: list[TurnBubble] = []
             fold_responses(resumed, [response async for response in run])
             live = [*join_bubbles(live, resumed)]
         ids = [f"call{number}" for number in range(4)]
@@ -650,7 +650,7 @@ def test_page_shows_the_same_live_and_reloaded(
         await asyncio.sleep(0)
         reloaded = await view_of(page, OWNER, conversation)
         assert views[-1].turns == reloaded.turns
-        bubbles: list[Bubble] = []
+        bubbles: list[TurnBubble] = []
         fold_responses(bubbles, run.responses)
         said: list[Said] = [*spoken(over_the_wire(first))] if calls else []
         said += [("tool_call", name) for name, _ in calls] + [("tool_call_result", name) for name, _ in calls]

@@ -66,7 +66,7 @@ from agent.transfer.imported import LeftOut
 from agent.transfer.imports.chatgpt import read_chatgpt
 from agent.transfer.imports.claude import read_claude
 from agent.transfer.imports.open_webui import read_open_webui
-from agent.web.chat.transcript import Turn
+from agent.web.chat.transcript import ConversationTurn
 from agent.web.chat.turns import render_turn
 from tests.support.gate_rows import gate_rows
 from tests.tiers import in_full_tier
@@ -114,10 +114,10 @@ def _once(work: Callable[[str], object], text: str) -> float:
         gc.enable()
 
 
-def asked(part: TextContent) -> Turn:
+def asked(part: TextContent) -> ConversationTurn:
     """Return a turn whose message has this part."""
     entry = Entry(parent_id=None, message=ModelRequest([UserPromptPart([part])]), note=Note(run_id="r"))
-    return Turn(user=entry, bubbles=(), note=None)
+    return ConversationTurn(user=entry, bubbles=(), note=None)
 
 
 def repeated(piece: str) -> Callable[[int], str]:

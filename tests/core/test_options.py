@@ -22,7 +22,7 @@ from agent import (
     connect,
 )
 from agent.models.catalog import load_catalog
-from agent.tools.tool import ask_user
+from agent.tools.function_tools import ask_user
 from tests.support.dialect_server import Playing, Reply, playing
 from tests.support.dialects import DIALECTS, Dialect
 from tests.support.fakes import Call, FakeConnection, Step

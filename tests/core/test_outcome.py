@@ -14,7 +14,7 @@ from agent import Agent, Chat, Endpoint, InputError, Run, RunResult, Tool, conne
 from agent.errors import AgentError, Conflict
 from agent.events import Event, ResponseEmitted, RunEnded, RunStarted
 from agent.files.store import MediaStore
-from agent.history import Note, Record
+from agent.history import Conversation, Note
 from agent.history.memory import MemoryStore
 from agent.i18n.translator import Translator
 from agent.runtime.agent_loop import AgentLoop, MessageLog, ResultBuilder, ToolCalls
@@ -23,7 +23,7 @@ from agent.runtime.outcome import LONGEST_REASON, Outcome
 from agent.runtime.run_stream import RunStream
 from agent.runtime.usage_meter import UsageMeter
 from agent.suspension.seals import Seals
-from agent.tools.tool import ask_user
+from agent.tools.function_tools import ask_user
 from agent.web.chat.answers import LiveRun, LiveRuns
 from agent.web.chat.journal import Omitted, StoreJournal
 from tests.support.journals import MemoryJournal
@@ -300,7 +300,7 @@ async def test_run_that_never_wrote_wakes_the_sender(agent: Agent, failure: Exce
 
     run = agent.run(TEXT)
     object.__setattr__(run._plan, "prepare", prepare)
-    journal = StoreJournal(MemoryStore(), MediaStore(Path("nowhere")), Record(owner="alice"), Omitted())
+    journal = StoreJournal(MemoryStore(), MediaStore(Path("nowhere")), Conversation(owner="alice"), Omitted())
     LiveRuns(60.0).start(run, journal)
     with pytest.raises(AgentError):
         await asyncio.wait_for(journal.wait_for_first_write(run), 60)

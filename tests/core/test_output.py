@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 from agent import Agent, Chat, Endpoint, InputError, Limits, Run, connect
 from agent.errors import AgentError
 from agent.output import read_output
-from agent.tools.tool import ask_user
+from agent.tools.function_tools import ask_user
 from tests.support.dialect_server import Playing, Reply, playing
 from tests.support.dialects import CLAUDE, DIALECTS, GEMINI, Dialect, chat_answer
 from tests.support.fakes import Act, Call, FakeConnection, Step, Words

@@ -21,7 +21,7 @@ from agent.models.catalog import Price
 from agent.runtime.budget import LONGEST_CYCLE, Budget, BudgetUsed
 from agent.settings import ROOT
 from agent.suspension.suspended_run import Refuse
-from agent.tools.tool import as_tool, ask_user
+from agent.tools.function_tools import as_tool, ask_user
 from tests.support.message_rules import assert_accepted
 from tests.support.models import QWEN3
 from tests.support.scripted_server import Running

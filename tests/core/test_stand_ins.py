@@ -12,7 +12,7 @@ from agent import Agent, Endpoint, Image, Limits, MissingKey, ModelSpec, Run, co
 from agent.errors import LocalModelError, ProviderError
 from agent.events import StepEnded
 from agent.models.catalog import Price
-from agent.tools.tool import ask_user
+from agent.tools.function_tools import ask_user
 from tests.support.dialect_server import Playing, Reply, playing
 from tests.support.dialects import DIALECTS, chat_answer
 from tests.support.fakes import Act, Call, FakeConnection, Step, Words

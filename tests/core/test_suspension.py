@@ -33,7 +33,7 @@ from pydantic_ai.messages import (
 from agent import Agent, Context, Endpoint, InputError, Limits, Run, RunResult, connect, tool
 from agent.errors import ConfigError, SuspensionError
 from agent.files.store import MediaStore
-from agent.history import Entry, Record
+from agent.history import Conversation, Entry
 from agent.history.memory import MemoryStore
 from agent.messages.openai import to_openai
 from agent.messages.repair import prepare_messages, repair, unanswered_calls
@@ -46,7 +46,7 @@ from agent.suspension.postgres_ledger import PostgresLedger
 from agent.suspension.redis_ledger import RedisLedger
 from agent.suspension.seals import Seals, canonical, keys_of, ledger_of, signed
 from agent.suspension.suspended_run import Approve, Pending, Refuse, Suspension
-from agent.tools.tool import ask_user
+from agent.tools.function_tools import ask_user
 from agent.web.chat.journal import Omitted, StoreJournal
 from tests.support.message_rules import assert_accepted
 from tests.support.models import QWEN3
@@ -275,7 +275,7 @@ async def test_changed_agent_is_refused_unless_allowed(agent: Agent, server: Run
 async def test_refused_resumption_leaves_journal_and_raises(agent: Agent) -> None:
     result = await agent.ask(f"!tool {ASK} !text Done.")
     await agent.resume(result.suspension or "", "daily")
-    record = Record(owner="alice")
+    record = Conversation(owner="alice")
     journal = StoreJournal(MemoryStore(), MediaStore(Path("nowhere")), record, Omitted())
     again = agent.resume(result.suspension or "", "daily", journal=journal)
     with pytest.raises(SuspensionError):
@@ -290,7 +290,7 @@ async def test_refused_resumption_leaves_journal_and_raises(agent: Agent) -> Non
 
 
 async def stored(agent: Agent, store: MemoryStore, script: str) -> tuple[StoreJournal, RunResult]:
-    journal = StoreJournal(store, MediaStore(Path("nowhere")), Record(owner="alice"), Omitted())
+    journal = StoreJournal(store, MediaStore(Path("nowhere")), Conversation(owner="alice"), Omitted())
     return journal, await agent.ask(script, journal=journal)
 
 

@@ -24,7 +24,7 @@ from agent.deploy.plan import (
     HARDWARE,
     LIST,
     ZERO_GPU,
-    Space,
+    PlannedSpace,
     find_secrets,
     front_matter,
     make_plan,
@@ -196,7 +196,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_spacefile_describes_a_space(tmp_path: Path) -> None:
     (tmp_path / "Spacefile").write_text(SPACEFILE)
-    assert read_spacefile(tmp_path / "Spacefile") == Space(
+    assert read_spacefile(tmp_path / "Spacefile") == PlannedSpace(
         name="switchboard",
         title='Switchboard: "chat"',
         emoji="🎛️",
@@ -303,7 +303,7 @@ def test_own_spacefile_is_valid() -> None:
     sdk=st.sampled_from(["docker", "gradio"]),
 )
 def test_front_matter_matches_in_yaml(title: str, colors: Any, oauth: bool, preload: Any, sdk: Any) -> None:
-    space = Space(name="a", title=title, colors=colors, oauth=oauth, preload=tuple(preload), sdk=sdk)
+    space = PlannedSpace(name="a", title=title, colors=colors, oauth=oauth, preload=tuple(preload), sdk=sdk)
     begin, block, end = front_matter(space, gradio="6.31.0", python="3.11").split("---\n")
     assert (begin, end) == ("", "")
     told = yaml.safe_load(block)
@@ -378,7 +378,7 @@ FIELDS = {
 
 @pytest.mark.parametrize("sdk", ["docker", "gradio"])
 def test_front_matter_has_only_fields_that_the_hub_knows(sdk: Any) -> None:
-    space = Space(name="a", title="A", sdk=sdk, oauth=True, preload=("a/b",))
+    space = PlannedSpace(name="a", title="A", sdk=sdk, oauth=True, preload=("a/b",))
     told = yaml.safe_load(front_matter(space, gradio="6.31.0", python="3.11").split("---\n")[1])
     own = yaml.safe_load((ROOT / "README.md").read_text().split("---\n")[1])
     assert told.keys() | own.keys() <= FIELDS
@@ -438,7 +438,7 @@ def test_project_deploys_to_each_stage(project: Path) -> None:
 
 
 def test_secrets_come_from_environment() -> None:
-    space = Space(name="a", title="A", secrets=("HF_TOKEN", "A", "B"))
+    space = PlannedSpace(name="a", title="A", secrets=("HF_TOKEN", "A", "B"))
     assert find_secrets(space, {"HF_TOKEN": "no", "A": "1", "SPACE_A": "2", "B": ""}) == {"A": "2"}
     assert find_secrets(space, {"SPACE_HF_TOKEN": "yes", "B": "3"}) == {"HF_TOKEN": "yes", "B": "3"}
 

@@ -20,7 +20,7 @@ import pytest
 from agent.doctor import machine
 from agent.doctor.check import Check
 from agent.doctor.examination import examine
-from agent.history import Record
+from agent.history import Conversation
 from agent.history.json_files import JsonStore
 from agent.history.sql.sqlite import SqliteStore
 from agent.settings import ROOT
@@ -323,7 +323,7 @@ async def test_keys_are_tried_only_on_request(env: Env) -> None:
 
 async def test_existing_history_is_tested_unchanged(env: Env, tmp_path: Path) -> None:
     opened = await SqliteStore.open(tmp_path / "data" / "history.sqlite")
-    kept = await opened.save(Record(owner="somebody"))
+    kept = await opened.save(Conversation(owner="somebody"))
     assert (await found(env))["store"].state == "ok"
     assert await opened.list("somebody") == [kept]
     assert await opened.list("doctor") == []
@@ -374,7 +374,7 @@ async def test_json_files_are_tested_unchanged(env: Env, tmp_path: Path) -> None
     assert "can be made" in (await found(env))["store"].message
     assert not (tmp_path / "data").exists()
     async with aclosing(await JsonStore.open(tmp_path / "data" / "talks")) as opened:
-        kept = await opened.save(Record(owner="somebody"))
+        kept = await opened.save(Conversation(owner="somebody"))
         assert (await found(env))["store"].state == "ok"
         assert await opened.list("somebody") == [kept]
         assert await opened.list("doctor") == []

@@ -22,7 +22,7 @@ from agent.files.pdf import MARK, SIDE
 from agent.files.reading import marked_page, read_document
 from agent.files.references import with_references
 from agent.files.store import MediaStore
-from agent.history import Entry, Record
+from agent.history import Conversation, Entry
 from agent.history.memory import MemoryStore
 from agent.web.chat.cited_passages import CitedPassages
 from tests.support.documents import pdf
@@ -176,7 +176,7 @@ class Chat:
     def __init__(self, folder: Path) -> None:
         self.store, self.media = MemoryStore(), MediaStore(folder)
         self.passages = CitedPassages(self.store, self.media)
-        self.record = Record(owner="ann")
+        self.record = Conversation(owner="ann")
 
     async def attach(self, name: str, data: bytes, media_type: str = PDF) -> None:
         document = await read_document(data, media_type)

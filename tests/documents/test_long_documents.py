@@ -24,7 +24,7 @@ from agent.providers.connection import ServedModel
 from agent.result import RunResult
 from agent.settings import LocalSettings, Settings
 from agent.tools.documents import document_tools
-from agent.tools.tool import execute
+from agent.tools.function_tools import execute
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.visitor import Visitor

@@ -23,7 +23,7 @@ from pydantic_ai.messages import (
 from agent.errors import Conflict, HistoryError, NotFound
 from agent.history.codec import dump_entries
 from agent.history.contract import HistoryStore
-from agent.history.records import PROGRAM, PROGRAM_VECTORS, Entry, Note, Record, Timings, new_id, now, vectors_id
+from agent.history.records import PROGRAM, PROGRAM_VECTORS, Conversation, Entry, Note, Timings, new_id, now, vectors_id
 from tests.support.history_laws import (
     ALICE,
     MALLORY,
@@ -50,7 +50,7 @@ async def saved_history_is_read_back(trial: Trial) -> None:
     timings = Timings(first_token=0.25, total=1.5, output_tokens=3, input_tokens=4, estimated=True)
     note = Note(run_id="r", model="m", ended="error", detail="Why.", timings=timings, cost=0.01, attachments=("a", "b"))
     entry = Entry(parent_id=None, message=prompt(), note=note)
-    record = Record(
+    record = Conversation(
         owner=ALICE,
         title="A title",
         head_id=entry.id,
@@ -97,7 +97,7 @@ async def limit_keeps_newest(trial: Trial) -> None:
 async def conversation_can_be_empty(trial: Trial) -> None:
     """A conversation without entries has an empty history."""
     with allowed("a conversation without entries"):
-        record = await trial.store.save(Record(owner=ALICE))
+        record = await trial.store.save(Conversation(owner=ALICE))
         same(await trial.store.history(record), [], "the history")
         same(await trial.store.entries(record), [], "all entries")
 
@@ -108,13 +108,13 @@ async def unicode_comes_back_byte_for_byte(trial: Trial) -> None:
     store = trial.store
     texts = ["a\0b", "e\u0301 is not \u00e9", "\u2028\r\n\t\x7f", "\U0001f469\u200d\U0001f4bb", "\\ud800", "\ufeff"]
     entries = chain(*map(prompt, texts))
-    record = await store.save(Record(owner=ALICE, title="".join(texts), head_id=entries[-1].id), entries)
+    record = await store.save(Conversation(owner=ALICE, title="".join(texts), head_id=entries[-1].id), entries)
     same(record.title, "".join(texts), "the title that save returns")
     same((await store.get(record.id, owner=ALICE)).title, "".join(texts), "the stored title")
     same(prompts(await store.history(record)), texts, "the prompts")
 
     halves = Entry(parent_id=None, message=prompt("lone \ud83d, joined \ud83d\ude00, NUL \0"))
-    record = await store.save(Record(owner=ALICE, title="\udfff", head_id=halves.id), [halves])
+    record = await store.save(Conversation(owner=ALICE, title="\udfff", head_id=halves.id), [halves])
     same(prompts(await store.history(record)), ["lone \ufffd, joined \U0001f600, NUL \0"], "halves of surrogate pairs")
     same(record.title, "\ufffd", "the title of half a surrogate pair")
 
@@ -125,7 +125,7 @@ async def stored_text_is_that_of_the_codec(trial: Trial) -> None:
     details = {"z": 1, "a": [1.0, 1e300, -0.0, 2**70], "NUL": "\0", "lone": "\ud800", "é": None}
     answer = ModelResponse([TextPart("x\0", provider_details=details), ThinkingPart("", signature="s==")])
     entries = chain(prompt("\ud83d\ude00 \udfff \0 \u2028"), answer)
-    await grown(trial.store, Record(owner=ALICE), entries)
+    await grown(trial.store, Conversation(owner=ALICE), entries)
     found = [text async for text in trial.store.retention.texts(ALICE)]
     same(sorted(found), sorted(dump_entries(entries)), "the stored texts")
 
@@ -136,7 +136,7 @@ async def bytes_come_back(trial: Trial) -> None:
     data = bytes(range(256)) + b"\0" * 9
     media = BinaryContent(data, media_type="application/x-own", identifier="scan")
     message = ModelRequest([UserPromptPart(["See:", media]), ToolReturnPart("tool", [media], "call-1")])
-    record = await grown(trial.store, Record(owner=ALICE), chain(message))
+    record = await grown(trial.store, Conversation(owner=ALICE), chain(message))
     (entry,) = await trial.store.history(record)
     for part in entry.message.parts:
         (back,) = [item for item in getattr(part, "content", ()) if isinstance(item, BinaryContent)]
@@ -151,7 +151,7 @@ async def stray_bytes_are_accepted(trial: Trial) -> None:
         ModelResponse([TextPart("x", provider_details={"raw": b"\xff"})], provider_details={"raw": b"\xff"}),
     ]
     for message in messages:
-        record = await grown(trial.store, Record(owner=ALICE), chain(message))
+        record = await grown(trial.store, Conversation(owner=ALICE), chain(message))
         shown = repr(await trial.store.history(record))
         same(shown.count("_w==") + shown.count("_wA="), 2, f"the number of both bytes in {shown}")
 
@@ -167,7 +167,7 @@ async def tool_calls_and_signatures_come_back(trial: Trial) -> None:
         ModelResponse([thought, TextPart("Let me see."), call], provider_details={"logprobs": None}),
         ModelRequest([ToolReturnPart("weather", {"c": 21.5}, "call-1", outcome="failed")]),
     )
-    record = await grown(trial.store, Record(owner=ALICE, pending=("call-1",)), entries)
+    record = await grown(trial.store, Conversation(owner=ALICE, pending=("call-1",)), entries)
     same(await trial.store.history(record), entries, "the history")
 
 
@@ -192,7 +192,7 @@ async def history_loads_in_linear_time(trial: Trial) -> None:
     async def seconds(turns: int) -> float:
         messages = [message for i in range(turns) for message in (prompt(f"Why {i}? " * 10), answer)]
         entries = chain(*messages)
-        record = await grown(trial.store, Record(owner=ALICE), entries)
+        record = await grown(trial.store, Conversation(owner=ALICE), entries)
         spans: list[float] = []
         for _ in range(5):
             begun = time.process_time()
@@ -210,7 +210,7 @@ async def history_loads_in_linear_time(trial: Trial) -> None:
 async def changed_message_changes_nothing_stored(trial: Trial) -> None:
     """A store keeps no object of its callers: a message that changes after a save changes nothing stored."""
     message = prompt("before")
-    record = await grown(trial.store, Record(owner=ALICE), chain(message))
+    record = await grown(trial.store, Conversation(owner=ALICE), chain(message))
     _rewrite(message)
     (loaded,) = await trial.store.history(record)
     same(prompts([loaded]), ["before"], "the prompt after its message was changed")
@@ -229,7 +229,7 @@ async def second_close_does_nothing(trial: Trial) -> None:
 @law("processes", "base")
 async def close_finishes_or_refuses_saves(trial: Trial) -> None:
     """A save that is under way when the store closes is stored whole and returns, or is refused and stores nothing."""
-    records = [await grown(trial.store, Record(owner=ALICE), chain(prompt("1"))) for _ in range(8)]
+    records = [await grown(trial.store, Conversation(owner=ALICE), chain(prompt("1"))) for _ in range(8)]
     added = [chain(prompt("2"), prompt("3"), after=record.head_id) for record in records]
     calls = [
         trial.store.save(replace(record, head_id=entries[-1].id), entries)
@@ -244,8 +244,8 @@ async def close_finishes_or_refuses_saves(trial: Trial) -> None:
     await trial.reopen()
     for record, outcome in zip(records, outcomes, strict=True):
         found = await trial.store.history(await trial.store.get(record.id, owner=ALICE))
-        holds(isinstance(outcome, Record | HistoryError), f"a save ended with {outcome!r}")
-        same(len(found), 3 if isinstance(outcome, Record) else 1, "the messages after the store was closed")
+        holds(isinstance(outcome, Conversation | HistoryError), f"a save ended with {outcome!r}")
+        same(len(found), 3 if isinstance(outcome, Conversation) else 1, "the messages after the store was closed")
 
 
 def _rewrite(message: ModelMessage) -> None:
@@ -286,8 +286,8 @@ async def one_concurrent_save_wins(trial: Trial) -> None:
     record, entries = await started(store, "0")
     rivals = [chain(prompt(f"{i}a"), prompt(f"{i}b"), after=entries[-1].id) for i in range(12)]
     outcomes = await asyncio.gather(*(grown(store, record, rival) for rival in rivals), return_exceptions=True)
-    winners = [outcome for outcome in outcomes if isinstance(outcome, Record)]
-    losers = [type(outcome) for outcome in outcomes if not isinstance(outcome, Record)]
+    winners = [outcome for outcome in outcomes if isinstance(outcome, Conversation)]
+    losers = [type(outcome) for outcome in outcomes if not isinstance(outcome, Conversation)]
     same(losers, [Conflict] * 11, "what the other saves raise")
     stored = await store.get(record.id, owner=ALICE)
     same(winners, [stored], "the record of the save that won")
@@ -357,7 +357,7 @@ async def head_must_be_own_entry(trial: Trial) -> None:
     store = trial.store
     other, entries = await started(store)
     for head in (new_id(), entries[-1].id):
-        record = Record(owner=ALICE, head_id=head)
+        record = Conversation(owner=ALICE, head_id=head)
         with refused(HistoryError, "a save with a foreign head"):
             await store.save(record)
         with refused(NotFound, "get after the refused save"):
@@ -553,16 +553,16 @@ async def conversations_can_share_entry_ids(trial: Trial) -> None:
         first, second = chain(*map(prompt, texts))
         return [replace(first, id="1"), replace(second, id="2", parent_id="1")]
 
-    mine = await grown(store, Record(owner=ALICE), numbered("mine", "my own"))
+    mine = await grown(store, Conversation(owner=ALICE), numbered("mine", "my own"))
     with allowed("a save of entries whose ids another conversation has"):
-        other = await grown(store, Record(owner=MALLORY), numbered("theirs", "their own"))
+        other = await grown(store, Conversation(owner=MALLORY), numbered("theirs", "their own"))
     same(prompts(await store.history(mine)), ["mine", "my own"], "the first conversation")
     same(prompts(await store.history(other)), ["theirs", "their own"], "the second conversation")
     await store.delete(other.id, owner=MALLORY)
     same(prompts(await store.history(mine)), ["mine", "my own"], "the first after the second was deleted")
 
 
-Verb = Callable[[HistoryStore, Record, str], Awaitable[Any]]
+Verb = Callable[[HistoryStore, Conversation, str], Awaitable[Any]]
 
 VERBS: dict[str, Verb] = {
     "get": lambda store, record, owner: store.get(record.id, owner=owner),
@@ -617,7 +617,7 @@ async def new_conversation_cannot_take_foreign_id(trial: Trial) -> None:
     """A new conversation with the id of another owner's raises `NotFound`."""
     record, _ = await started(trial.store)
     with refused(NotFound, "a first save with a foreign id"):
-        await trial.store.save(Record(id=record.id, owner=MALLORY))
+        await trial.store.save(Conversation(id=record.id, owner=MALLORY))
     same(await trial.store.get(record.id, owner=ALICE), record, "the record")
 
 
@@ -630,7 +630,7 @@ async def ids_and_owners_are_opaque(trial: Trial) -> None:
             await store.get(name, owner=ALICE)
         with allowed(f"saves with {name!a} as id and owner"):
             _, entries = await started(store, "odd", owner=name)
-            record = await store.save(Record(id=name, owner=name, head_id=entries[0].id), entries)
+            record = await store.save(Conversation(id=name, owner=name, head_id=entries[0].id), entries)
         same(await store.get(name, owner=name), record, f"the record {name!a}")
         same(await store.history(record), entries, f"the history of {name!a}")
         same(len(await store.list(name)), 2, f"the number of conversations of {name!a}")
@@ -686,9 +686,9 @@ async def imported_conversation_stands_at_its_time(trial: Trial) -> None:
     """A record with a source keeps the time of its newest message, also of a later save, and its place in the list."""
     store, at = trial.store, trial.clock()
 
-    async def imported(days: int, record: Record | None = None) -> Record:
+    async def imported(days: int, record: Conversation | None = None) -> Conversation:
         time = at - timedelta(days=days)
-        record = record or Record(owner=ALICE, source=f"elsewhere:{days}", imported_at=at, updated_at=time)
+        record = record or Conversation(owner=ALICE, source=f"elsewhere:{days}", imported_at=at, updated_at=time)
         entry = Entry(parent_id=record.head_id, message=prompt(str(days)), note=Note(at=time))
         return await store.save(replace(record, head_id=entry.id), [entry])
 
@@ -780,7 +780,7 @@ async def search_finds_titles_prompts_and_answers(trial: Trial) -> None:
     by_title = await titled(store, "Grüße aus Köln")
     answer = ModelResponse(parts=[ThinkingPart("Sydney?"), TextPart("Canberra is the capital of Australia.")])
     entries = chain(prompt("Name the city"), answer)
-    by_answer = await store.save(Record(owner=ALICE, title="Geo", head_id=entries[-1].id), entries)
+    by_answer = await store.save(Conversation(owner=ALICE, title="Geo", head_id=entries[-1].id), entries)
     by_prompt = await titled(store, "", "東京タワーの高さ")
 
     async def found(query: str) -> list[tuple[str, str | None]]:
@@ -832,7 +832,7 @@ async def hit_is_on_shown_branch_if_it_has_one(trial: Trial) -> None:
     """
     store = trial.store
     first = chain(*(prompt(f"otters, part {number}") for number in range(3)))
-    record = await store.save(Record(owner=ALICE, head_id=first[-1].id), first)
+    record = await store.save(Conversation(owner=ALICE, head_id=first[-1].id), first)
     second = chain(prompt("otters and badgers"), prompt("badgers"), after=first[0].id)
     record = await store.save(replace(record, head_id=second[-1].id, branches=(first[-1].id,)), second)
     third = chain(prompt("otters again"), after=first[0].id)
@@ -891,7 +891,7 @@ async def delete_leaves_nothing(trial: Trial) -> None:
             await verb(store, record, ALICE)
     same(await store.list(ALICE), [kept], "the list")
     same(await store.history(kept), kept_entries, "the history of another conversation")
-    again = await store.save(Record(id=record.id, owner=ALICE))
+    again = await store.save(Conversation(id=record.id, owner=ALICE))
     for head in (entries[-1].id, branch[-1].id):
         with refused(NotFound, "a history that ends with a deleted entry"):
             await store.history(replace(again, head_id=head))
@@ -904,7 +904,7 @@ async def delete_takes_the_vectors_of_a_chat(trial: Trial) -> None:
     """The vectors of a program's chat go with it. Those of another chat stay, also if a visitor's chat has its id."""
     store = trial.store
     chats = [(await started(store, "1", owner=PROGRAM))[0] for _ in range(2)]
-    vectors = [await store.save(Record(id=vectors_id(chat.id), owner=PROGRAM_VECTORS)) for chat in chats]
+    vectors = [await store.save(Conversation(id=vectors_id(chat.id), owner=PROGRAM_VECTORS)) for chat in chats]
     await store.delete(chats[0].id, owner=PROGRAM)
     same(await store.list(PROGRAM_VECTORS), vectors[1:], "the vectors that are stored")
     with refused(NotFound, "a deletion by another owner"):
@@ -936,7 +936,7 @@ async def erasing_removes_branches(trial: Trial) -> None:
     same(await store.history(kept), kept_entries, "the history of another conversation")
 
 
-async def _with_secrets(store: HistoryStore) -> Record:
+async def _with_secrets(store: HistoryStore) -> Conversation:
     """Store a conversation that has a secret in each place for text."""
     record = await titled(store, f"{SECRET} title", *(f"{SECRET} {number} " * 900 for number in range(20)))
     branch = chain(prompt(f"{SECRET} branch"))
@@ -984,7 +984,7 @@ async def deleted_text_among_others_is_nowhere(trial: Trial) -> None:
     the others grow further.
     """
     store, dice = trial.store, Random(5)  # seeds with which a SQLite file keeps copies without `wipe`
-    live: dict[str, Record] = {}
+    live: dict[str, Conversation] = {}
     deleted: list[str] = []
     for number in range(150):
         word = f"{SECRET}-{number}-"
@@ -1025,10 +1025,10 @@ SPARE = 3
 
 FAR = datetime(2999, 1, 1, tzinfo=UTC)
 
-Operation = Callable[[HistoryStore, Record], Awaitable[object]]
+Operation = Callable[[HistoryStore, Conversation], Awaitable[object]]
 
 
-async def _erase_unused(store: HistoryStore, record: Record) -> None:
+async def _erase_unused(store: HistoryStore, record: Conversation) -> None:
     records = await store.list(record.owner, limit=200)
     holds(await store.retention.erase_unused(record.owner, records), "erase_unused returned False")
 
@@ -1078,7 +1078,7 @@ async def queries_of_runs_do_not_grow(trial: Trial) -> None:
         for number in range(batches[record.owner]):
             await runs.append(batch(record, number * 5 + 1, *"abcde", run=record.id))
 
-    def end(store: HistoryStore, record: Record) -> Awaitable[object]:
+    def end(store: HistoryStore, record: Conversation) -> Awaitable[object]:
         last = batch(record, batches[record.owner] * 5 + 1, "end", run=record.id, ended=True)
         return store.runs.append(last)
 
@@ -1094,18 +1094,18 @@ async def queries_of_runs_do_not_grow(trial: Trial) -> None:
     _judge("remove", await trial.queries_of(lambda: runs.remove(FAR)))
 
 
-async def _stored(trial: Trial, owner: str, entries: int, conversations: int) -> Record:
+async def _stored(trial: Trial, owner: str, entries: int, conversations: int) -> Conversation:
     """Store conversations of an owner, each with a branch, and return one with so many entries."""
     store, expires_at = trial.store, now() + timedelta(days=2)
     for number in range(conversations):
         few, other = chain(prompt(f"message {number}")), chain(prompt(f"other message {number}"))
-        shown = Record(owner=owner, title=f"conversation {number}", head_id=few[0].id, expires_at=expires_at)
+        shown = Conversation(owner=owner, title=f"conversation {number}", head_id=few[0].id, expires_at=expires_at)
         await store.save(replace(shown, branches=(other[0].id,)), [*few, *other])
     many = chain(*(prompt(f"message {number}") for number in range(entries)))
-    return await store.save(Record(owner=owner, head_id=many[-1].id, expires_at=expires_at), many)
+    return await store.save(Conversation(owner=owner, head_id=many[-1].id, expires_at=expires_at), many)
 
 
-async def _compare(trial: Trial, name: str, call: Operation, small: Record, large: Record) -> None:
+async def _compare(trial: Trial, name: str, call: Operation, small: Conversation, large: Conversation) -> None:
     few = await trial.queries_of(lambda: call(trial.store, small))
     many = await trial.queries_of(lambda: call(trial.store, large))
     holds(few, f"no query of {name} was counted")

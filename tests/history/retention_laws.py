@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any, TypeVar
 
 from agent.errors import Conflict, HistoryError, Limited, NotFound
-from agent.history.codec import dump_entries, dump_record
+from agent.history.codec import dump_conversation, dump_entries
 from agent.history.contract import HistoryStore
 from agent.history.links import Link, digest_of, new_token
-from agent.history.records import Record, new_id, now
+from agent.history.records import Conversation, new_id, now
 from tests.history.conversation_laws import ODD, SECRET, STRANGERS, VERBS
 from tests.support.history_laws import (
     ALICE,
@@ -64,7 +64,7 @@ async def expired_record_is_hidden_before_erasure(trial: Trial) -> None:
 async def earliest_expires_first(trial: Trial) -> None:
     """`expiring` returns the earliest first, of owners that begin with a text, and without the ids to skip."""
     store, clock = trial.store, trial.clock
-    records: list[Record] = []
+    records: list[Conversation] = []
     for hours, owner in ((3, ALICE), (1, MALLORY), (2, ALICE), (4, MALLORY)):
         record, _ = await started(store, owner=owner)
         records.append(await store.save(replace(record, expires_at=now() + timedelta(hours=hours))))
@@ -134,9 +134,9 @@ async def missing_expiry_is_added(trial: Trial) -> None:
     store, clock = trial.store, trial.clock
     without = [(await started(store, str(number)))[0] for number in range(3)]
     guest, _ = await started(store, owner="guest-1")
-    dated = await store.save(Record(owner=ALICE, expires_at=now() + timedelta(days=9)))
+    dated = await store.save(Conversation(owner=ALICE, expires_at=now() + timedelta(days=9)))
 
-    def end(record: Record) -> datetime | None:
+    def end(record: Conversation) -> datetime | None:
         return None if record.id == without[2].id else record.updated_at + timedelta(hours=1)
 
     same(await store.retention.add_expiry(end, owners="guest-"), 1, "the number of changed records of guests")
@@ -157,14 +157,14 @@ async def size_counts_stored_text(trial: Trial) -> None:
     store = trial.store
     size = store.retention.size
     record, entries = await started(store, "ä" * 500, owner="guest-1")
-    text = "".join([dump_record(record), *dump_entries(entries)])
+    text = "".join([dump_conversation(record), *dump_entries(entries)])
     same(await size(owners="guest-"), len(text.encode()), "the size for guests")
     same(await size(), len(text.encode()), "the size")
     more = chain(prompt("more"), after=record.head_id)
     record = await grown(store, replace(record, title="A longer title"), more)
     await store.retention.add_expiry(lambda record: record.updated_at + timedelta(days=1))
     record = await store.get(record.id, owner="guest-1")
-    text = "".join([dump_record(record), *dump_entries([*entries, *more])])
+    text = "".join([dump_conversation(record), *dump_entries([*entries, *more])])
     same(await size(owners="guest-1"), len(text.encode()), "the size after a save and a new expiry")
     same(await size(owners=ALICE), 0, "the size for another owner")
     await store.delete(record.id, owner="guest-1")
@@ -179,7 +179,7 @@ async def sizes_begin_with_the_first_to_expire(trial: Trial) -> None:
     owners = ["guest-b", "guest-a", "ann", "guest-b", "guest-ab"]
     for number, owner in enumerate(owners):
         end = None if owner == "guest-ab" else at + timedelta(hours=number)
-        await store.save(Record(owner=owner, expires_at=end))
+        await store.save(Conversation(owner=owner, expires_at=end))
     sizes = await store.retention.sizes(owners="guest-")
     same(list(sizes), ["guest-a", "guest-b", "guest-ab"], "the owners")
     same(sum(sizes.values()), await store.retention.size(owners="guest-"), "the sum of the sizes")
@@ -201,16 +201,16 @@ async def texts_are_those_of_the_owner(trial: Trial) -> None:
     same([text async for text in store.retention.texts("guest-")], [], "the texts of an unknown owner")
 
 
-async def _guest(store: HistoryStore, owner: str) -> list[Record]:
+async def _guest(store: HistoryStore, owner: str) -> list[Conversation]:
     """Store two conversations of a guest, which expire some day."""
     end, entries = now() + timedelta(days=1), [chain(prompt(text)) for text in ("1", "2")]
     return [
-        await store.save(Record(owner=owner, head_id=one[-1].id, expires_at=end + timedelta(hours=number)), one)
+        await store.save(Conversation(owner=owner, head_id=one[-1].id, expires_at=end + timedelta(hours=number)), one)
         for number, one in enumerate(entries)
     ]
 
 
-async def _kept(store: HistoryStore, owner: str) -> list[Record]:
+async def _kept(store: HistoryStore, owner: str) -> list[Conversation]:
     found = await store.retention.expiring(now() + timedelta(days=9), owners=owner)
     return [record for record in found if record.owner == owner]
 
@@ -257,7 +257,7 @@ async def run_without_an_end_keeps_all_of_its_owner(trial: Trial) -> None:
     same(await _kept(store, owner), [], "the conversations after erase_unused")
 
 
-async def _races(trial: Trial) -> AsyncIterator[tuple[HistoryStore, str, list[Record], tuple[int, int]]]:
+async def _races(trial: Trial) -> AsyncIterator[tuple[HistoryStore, str, list[Conversation], tuple[int, int]]]:
     """Yield the store as another process has it, a guest with conversations, and the turns before each of two calls."""
     other = await trial.open() if trial.subject.processes else trial.store
     for number in range(RACES):
@@ -276,10 +276,12 @@ async def owner_that_comes_back_loses_nothing(trial: Trial) -> None:
             _later(turns[1], partial(grown, other, records[1], more)),
             return_exceptions=True,
         )
-        holds(isinstance(saved, Record | NotFound), f"a save while its owner is erased raised {saved!r}")
+        holds(isinstance(saved, Conversation | NotFound), f"a save while its owner is erased raised {saved!r}")
         holds(isinstance(erased, bool), f"erase_unused during a save raised {erased!r}")
-        what = "although the owner has saved another message" if isinstance(saved, Record) else "and the save failed"
-        expected = [records[0], saved] if isinstance(saved, Record) else []
+        what = (
+            "although the owner has saved another message" if isinstance(saved, Conversation) else "and the save failed"
+        )
+        expected = [records[0], saved] if isinstance(saved, Conversation) else []
         same(await _kept(store, owner), expected, f"the conversations: erase_unused returned {erased}, {what}")
         same(erased, not expected, f"what erase_unused returned, {what}")
 
@@ -304,7 +306,7 @@ async def new_conversation_survives_the_erasure_of_its_owner(trial: Trial) -> No
         same(await store.history(new), entries, "the history of the new conversation")
 
 
-def link_to(record: Record, **fields: Any) -> Link:
+def link_to(record: Conversation, **fields: Any) -> Link:
     """Return a link to this conversation, with a digest of its own."""
     values: dict[str, Any] = {"digest": digest_of(new_token()), **fields}
     return Link(conversation_id=record.id, owner=record.owner, **values)
@@ -459,7 +461,7 @@ async def links_of_a_chat_are_limited(trial: Trial) -> None:
         await trial.store.links.put(link_to(record))
 
 
-GONE: dict[str, Callable[[HistoryStore, Record], Awaitable[object]]] = {
+GONE: dict[str, Callable[[HistoryStore, Conversation], Awaitable[object]]] = {
     "delete": lambda store, record: store.delete(record.id, owner=record.owner),
     "erase": lambda store, record: store.retention.erase(record),
 }
@@ -478,7 +480,7 @@ async def links_go_with_their_conversation(trial: Trial) -> None:
             await store.links.get(link.digest)
         with refused(NotFound, f"of after {way}"):
             await store.links.of(record.id, owner=ALICE)
-        again = await store.save(Record(id=record.id, owner=ALICE))
+        again = await store.save(Conversation(id=record.id, owner=ALICE))
         same([*await store.links.of(again.id, owner=ALICE)], [], f"the links of a new conversation after {way}")
         with refused(NotFound, f"get after {way} and a new conversation"):
             await store.links.get(link.digest)
@@ -490,7 +492,7 @@ async def links_go_with_their_conversation(trial: Trial) -> None:
 async def expired_conversation_has_no_links(trial: Trial) -> None:
     """The links to an expired conversation look missing, and it gets no new ones."""
     store = trial.store
-    record = await store.save(Record(owner=ALICE, expires_at=now() + timedelta(hours=1)))
+    record = await store.save(Conversation(owner=ALICE, expires_at=now() + timedelta(hours=1)))
     link = link_to(record)
     await store.links.put(link)
     trial.clock.go_forward(hours=2)

@@ -16,9 +16,9 @@ from datetime import timedelta
 from itertools import count
 
 from agent.errors import Conflict, HistoryError, NotFound
-from agent.history.codec import dump_entries, dump_record
+from agent.history.codec import dump_conversation, dump_entries
 from agent.history.contract import HistoryStore
-from agent.history.records import Entry, Record, new_id, now
+from agent.history.records import Conversation, Entry, new_id, now
 from agent.history.run_events import LEASE_SECONDS, WATCHED_SECONDS, RunEvent, RunEvents
 from tests.support.history_laws import (
     ALICE,
@@ -85,7 +85,7 @@ async def message_and_events_are_stored_together(trial: Trial) -> None:
         same(contents(await store.runs.events("run", owner=ALICE)), [(1, "a")], "the events")
 
 
-_Save = tuple[Record, Entry, RunEvents]
+_Save = tuple[Conversation, Entry, RunEvents]
 FAULTS: dict[str, Callable[[_Save], _Save]] = {
     "a stale record": lambda save: (replace(save[0], revision=7), save[1], save[2]),
     "a broken link": lambda save: (save[0], replace(save[1], parent_id="nothing"), save[2]),
@@ -170,7 +170,7 @@ async def deleted_conversation_has_no_events(trial: Trial) -> None:
         with refused(NotFound, f"events after {way}"):
             await store.runs.events(way, owner=ALICE)
         same([*await store.runs.unfinished()], [], f"the unfinished runs after {way}")
-        again = await store.save(Record(id=record.id, owner=ALICE))
+        again = await store.save(Conversation(id=record.id, owner=ALICE))
         with allowed("a new run with the id of a deleted one"):
             await store.runs.append(batch(again, 1, "new", run=way))
         same(contents(await store.runs.events(way, owner=ALICE)), [(1, "new")], "the events of a new run with that id")
@@ -182,7 +182,7 @@ async def expired_conversation_shows_no_events(trial: Trial) -> None:
     """The runs of an expired conversation are missing, and take no events."""
     store = trial.store
     entry = Entry(parent_id=None, message=prompt())
-    record = Record(owner=ALICE, head_id=entry.id, expires_at=now() + timedelta(hours=1))
+    record = Conversation(owner=ALICE, head_id=entry.id, expires_at=now() + timedelta(hours=1))
     record = await store.save(record, [entry], batch(record, 1, "a"))
     trial.clock.go_forward(hours=2)
     with refused(NotFound, "events after the end"):
@@ -256,7 +256,7 @@ async def race(trial: Trial, conversation_id: str, name: str) -> None:
             print(await _outcome(trial, record, added), flush=True)
 
 
-async def _outcome(trial: Trial, record: Record, added: list[Entry]) -> str:
+async def _outcome(trial: Trial, record: Conversation, added: list[Entry]) -> str:
     try:
         await grown(trial.store, record, added)
     except HistoryError as error:
@@ -267,7 +267,7 @@ async def _outcome(trial: Trial, record: Record, added: list[Entry]) -> str:
 @law("processes", "base")
 async def processes_lose_nothing(trial: Trial) -> None:
     """Two processes that write at once, each its own conversation and both a shared one, lose nothing."""
-    await trial.store.save(Record(id="shared", owner=ALICE))
+    await trial.store.save(Conversation(id="shared", owner=ALICE))
     writers = [await trial.process(talk, name) for name in "ab"]
     ids = [await writer.read() for writer in writers]
     for writer in writers:
@@ -364,7 +364,7 @@ async def killed_process_loses_no_acknowledged_save(trial: Trial) -> None:
 async def write_until_killed(trial: Trial, conversation_id: str) -> None:
     """Save turns and print the number of each."""
     async with trial:
-        record = await trial.store.save(Record(id=conversation_id, owner=ALICE))
+        record = await trial.store.save(Conversation(id=conversation_id, owner=ALICE))
         while True:
             record = await _save_turn(trial, record)
             print(record.revision - 1, flush=True)
@@ -374,7 +374,7 @@ async def write_until_killed(trial: Trial, conversation_id: str) -> None:
 async def kill_in_mid_save_stores_all_or_nothing(trial: Trial) -> None:
     """A process that is killed at any place of a save has stored everything or nothing, and the next save works."""
     store = trial.store
-    await store.save(Record(id="talk", owner=ALICE))
+    await store.save(Conversation(id="talk", owner=ALICE))
     writer = await trial.process(be_killed, "talk")
     writer.write("0")
     calls = int(await writer.read())
@@ -392,7 +392,7 @@ async def kill_in_mid_save_stores_all_or_nothing(trial: Trial) -> None:
         record = await store.get("talk", owner=ALICE)
         entries = await store.entries(record)
         same(len(entries), TURN * turns, f"the number of all entries after {what}")
-        size = len("".join([dump_record(record), *dump_entries(entries)]).encode())
+        size = len("".join([dump_conversation(record), *dump_entries(entries)]).encode())
         same(await store.retention.size(), size, f"the size after {what}")
         same(len(await store.search(ALICE, f"turn-{turns - 1}.8")), 1, f"the number of hits after {what}")
         same(await store.search(ALICE, f"turn-{turns}."), [], f"the hits of what was not stored after {what}")
@@ -433,7 +433,7 @@ async def _save_and_die(trial: Trial, conversation_id: str, place: int) -> None:
             print(next(calls), flush=True)
 
 
-async def _save_turn(trial: Trial, record: Record) -> Record:
+async def _save_turn(trial: Trial, record: Conversation) -> Conversation:
     """Save the messages and the events of one turn."""
     turn = record.revision - 1
     texts = [f"turn-{turn}.{i}" for i in range(TURN)]
@@ -518,7 +518,7 @@ async def _another(trial: Trial) -> HistoryStore:
     return await trial.open() if trial.subject.processes else trial.store
 
 
-async def _begun(trial: Trial, run: str = "run") -> tuple[HistoryStore, Record]:
+async def _begun(trial: Trial, run: str = "run") -> tuple[HistoryStore, Conversation]:
     """Let a process begin a run in a new conversation."""
     store = await _another(trial)
     record, _ = await started(store)
@@ -531,7 +531,7 @@ async def _states(store: HistoryStore) -> dict[str, bool]:
     return {run.run_id: run.is_lost for run in await store.runs.unfinished()}
 
 
-def _end(record: Record, run: str = "run", *, first: int = 2) -> RunEvents:
+def _end(record: Conversation, run: str = "run", *, first: int = 2) -> RunEvents:
     """Return the event with which somebody else ends a lost run."""
     return replace(batch(record, first, "lost", run=run, ended=True), of_lost=True)
 

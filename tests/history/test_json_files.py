@@ -16,7 +16,7 @@ import pytest
 from filelock import lock_descriptor
 
 from agent.errors import ConfigError, HistoryError, NotFound
-from agent.history import HistoryStore, Record, now
+from agent.history import Conversation, HistoryStore, now
 from agent.history import json_files as files
 from agent.history.json_files import JsonStore
 from tests.history.retention_laws import link_to
@@ -44,7 +44,7 @@ def only(folder: Path, pattern: str) -> Path:
     return path
 
 
-async def grown(store: HistoryStore, record: Record, *added: str) -> Record:
+async def grown(store: HistoryStore, record: Conversation, *added: str) -> Conversation:
     entries = chain(*map(prompt, added), after=record.head_id)
     return await store.save(replace(record, head_id=entries[-1].id), entries)
 
@@ -53,9 +53,9 @@ async def grown(store: HistoryStore, record: Record, *added: str) -> Record:
 async def test_process_killed_at_any_step_leaves_all_or_nothing(tmp_path: Path) -> None:
     async with aclosing(await JsonStore.open(tmp_path)) as store:
         for number in range(99):
-            record = await take_turn(store, Record(id=f"old-{number}", owner=ALICE), 0, f"run of old-{number}")
+            record = await take_turn(store, Conversation(id=f"old-{number}", owner=ALICE), 0, f"run of old-{number}")
             entries = chain(prompt(f"a secret of {number}."))
-            await store.save(Record(id=f"gone-{number}", owner=ALICE, head_id=entries[0].id), entries)
+            await store.save(Conversation(id=f"gone-{number}", owner=ALICE, head_id=entries[0].id), entries)
     with writer(f"json:{tmp_path}") as process:
         output = await asyncio.to_thread(process.communicate)
     steps, status = map(int, output[0].split())
@@ -88,7 +88,7 @@ async def stored_whole(store: HistoryStore, id_: str) -> bool:
     except NotFound:
         with pytest.raises(NotFound):
             await store.runs.events(f"run of {id_}", owner=ALICE)
-        await take_turn(store, Record(id=id_, owner=ALICE), 0, f"run of {id_}")
+        await take_turn(store, Conversation(id=id_, owner=ALICE), 0, f"run of {id_}")
         return False
     assert len(await store.history(record)) == MESSAGES
     assert len(await store.runs.events(f"run of {id_}", owner=ALICE)) == 1
@@ -151,7 +151,7 @@ async def test_second_conversation_with_an_id_has_its_own_entries(tmp_path: Path
     for number in range(4):
         texts = [f"{number}.{place}" for place in range(4)]
         entries = chain(*map(prompt, texts))
-        record = await stores[number % 2].save(Record(id="same", owner=ALICE, head_id=entries[-1].id), entries)
+        record = await stores[number % 2].save(Conversation(id="same", owner=ALICE, head_id=entries[-1].id), entries)
         for store in stores:
             assert await store.history(record) == entries
             record = await grown(store, record, "more")
@@ -163,7 +163,7 @@ async def test_second_conversation_with_an_id_has_its_own_entries(tmp_path: Path
 
 async def test_list_and_sizes_read_no_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with aclosing(await JsonStore.open(tmp_path)) as store:
-        records = [await grown(store, Record(owner=ALICE), "text") for _ in range(5)]
+        records = [await grown(store, Conversation(owner=ALICE), "text") for _ in range(5)]
         read: list[Path] = []
         original = files.read_item
         monkeypatch.setattr(files, "read_item", lambda path: read.append(path) or original(path))
@@ -183,7 +183,7 @@ async def test_deleted_text_is_in_no_file(tmp_path: Path, way: str) -> None:
     async with aclosing(await JsonStore.open(tmp_path)) as store:
         await started(store, "kept", owner=MALLORY)
         entries = chain(prompt("hunter2"))
-        record = await store.save(Record(owner=ALICE, title="hunter2", head_id=entries[0].id), entries)
+        record = await store.save(Conversation(owner=ALICE, title="hunter2", head_id=entries[0].id), entries)
         await store.runs.append(events_of(record, 1))
         assert found(tmp_path, b"hunter2")
         before = files_in(tmp_path)
@@ -226,7 +226,7 @@ async def test_missing_indexes_are_made_again(tmp_path: Path) -> None:
         path.unlink()
     async with aclosing(await JsonStore.open(tmp_path)) as store:
         with pytest.raises(NotFound):
-            await store.save(Record(id=record.id, owner=MALLORY))
+            await store.save(Conversation(id=record.id, owner=MALLORY))
         assert [run.run_id for run in await store.runs.unfinished()] == ["run"]
         assert len(await store.runs.events("run", owner=ALICE)) == 1
         assert await store.links.get(link.digest) == link

@@ -14,8 +14,8 @@ import pytest
 from psycopg.sql import SQL, Identifier
 
 from agent.errors import ConfigError, HistoryError, NotFound
-from agent.history import HistoryStore, Record, open_store
-from agent.history.codec import dump_entries, load_records
+from agent.history import Conversation, HistoryStore, open_store
+from agent.history.codec import dump_entries, load_conversations
 from agent.history.sql.postgres import PostgresStore
 from agent.history.sql.postgres_database import CONNECTIONS, escape, unescape
 from tests.support.history_laws import ALICE, batch, chain, grown, prompt, started
@@ -69,7 +69,7 @@ asyncio.run(main())
 async def test_cancellation_at_any_await_spoils_no_connection(server: PostgresServer) -> None:
     with server.database() as url:
         async with aclosing(await PostgresStore.open(url)) as store:
-            record = await store.save(Record(owner=ALICE))
+            record = await store.save(Conversation(owner=ALICE))
             for ticks in range(90):
                 calls = (
                     store.list(ALICE),
@@ -95,7 +95,7 @@ async def test_cancellation_at_any_await_spoils_no_connection(server: PostgresSe
 async def test_connections_are_few_and_free_again(server: PostgresServer) -> None:
     with server.database() as url:
         async with aclosing(await PostgresStore.open(url)) as store:
-            records = await asyncio.gather(*(store.save(Record(owner=ALICE)) for _ in range(60)))
+            records = await asyncio.gather(*(store.save(Conversation(owner=ALICE)) for _ in range(60)))
             await asyncio.gather(*(store.get(record.id, owner=ALICE) for record in records))
             states = server.run_sql("SELECT state FROM pg_stat_activity WHERE datname LIKE 'test_%'")
             assert len(states) <= CONNECTIONS
@@ -262,7 +262,7 @@ async def test_odd_text_is_kept_byte_for_byte(server: PostgresServer, url: str) 
         assert await store.get(record.id, owner="own\0er\\") == record
         assert server.run_sql("SELECT entry FROM entries", database=name) == [(text,) for text in dump_entries(entries)]
         ((kept,),) = server.run_sql("SELECT record FROM conversations", database=name)
-        assert load_records([str(kept)]) == [record]
+        assert load_conversations([str(kept)]) == [record]
         assert await store.retention.sizes(owners="own\0") == {"own\0er\\": await store.retention.size()}
         assert (await store.label(record.id, owner="own\0er\\", title="a\0b", instead_of=whole)).title == "a\0b"
         plain, _ = await started(store, owner="plain")

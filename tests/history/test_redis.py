@@ -13,7 +13,7 @@ import pytest
 from redis import Redis
 
 from agent.errors import ConfigError, Conflict, HistoryError, NotFound
-from agent.history import HistoryStore, Record, now, open_store, redis_storage
+from agent.history import Conversation, HistoryStore, now, open_store, redis_storage
 from agent.history.key_value import ENDED_RUN_SECONDS, Item
 from agent.history.redis import RedisStore
 from agent.history.redis_server import MAX_CONNECTIONS, address_of
@@ -61,7 +61,7 @@ async def test_restarted_server_interrupts_nothing(tmp_path: Path) -> None:
 
 async def test_save_with_lost_reply_is_stored_once(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
     record, _ = await started(store, "1")
-    await store.save(Record(owner=MALLORY))  # so that the server has seen the scripts
+    await store.save(Conversation(owner=MALLORY))  # so that the server has seen the scripts
     other, _ = await started(store, owner=MALLORY)
     await store.runs.append(batch(other, 1, "other", run="other"))
     await store.label(other.id, owner=MALLORY)
@@ -156,7 +156,7 @@ async def test_keys_share_one_hash_tag(store: RedisStore, tmp_path: Path) -> Non
     assert len(tags) == 1
 
 
-CALLS: dict[str, Callable[[HistoryStore, Record], Any]] = {
+CALLS: dict[str, Callable[[HistoryStore, Conversation], Any]] = {
     "save": lambda store, record: store.save(record),
     "get": lambda store, record: store.get(record.id, owner=record.owner),
     "history": lambda store, record: store.history(record),
@@ -265,11 +265,11 @@ async def test_history_of_another_version_is_refused(
             client.zadd(name, {ALICE: 0})
         else:
             client.set(name, value)
-        for call in (store.list(ALICE), store.save(Record(owner=ALICE))):
+        for call in (store.list(ALICE), store.save(Conversation(owner=ALICE))):
             with pytest.raises(HistoryError, match=reason):
                 await call
         client.delete(name)
-    await store.save(Record(owner=ALICE))
+    await store.save(Conversation(owner=ALICE))
     assert len(await store.list(ALICE)) == 1
 
 
@@ -277,7 +277,7 @@ async def test_unreachable_server_is_named_without_password(tmp_path: Path) -> N
     port = free_port()
     store = await open_store(f"redis://user:hunter2@127.0.0.1:{port}/3", folder=tmp_path)
     async with aclosing(store):
-        for call in (store.list(ALICE), store.save(Record(owner=ALICE)), store.delete("x", owner=ALICE)):
+        for call in (store.list(ALICE), store.save(Conversation(owner=ALICE)), store.delete("x", owner=ALICE)):
             with pytest.raises(HistoryError, match=f"127.0.0.1:{port} cannot be reached") as caught:
                 await call
             assert "hunter2" not in str(caught.value)
@@ -307,7 +307,7 @@ async def test_refusals_of_the_server_are_told(tmp_path: Path) -> None:
             with pytest.raises(HistoryError, match="refuses: Authentication required"):
                 await store.list(ALICE)
         async with aclosing(RedisStore(f"{url}?password=hunter2")) as store:
-            kept: list[Record] = []
+            kept: list[Conversation] = []
 
             async def fill() -> None:
                 for _ in range(60):

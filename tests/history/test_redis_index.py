@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from agent.history import Record, now
+from agent.history import Conversation, now
 from agent.history.redis import RedisStore
 from tests.support import redis_servers
 from tests.support.history_laws import batch
@@ -28,7 +28,7 @@ async def url(tmp_path: Path) -> AsyncIterator[str]:
         yield found
 
 
-async def begin(store: RedisStore, owner: str, run: str) -> Record:
+async def begin(store: RedisStore, owner: str, run: str) -> Conversation:
     record, _ = await started(store, owner=owner)
     await store.runs.append(batch(record, 1, "a", run=run))
     return record

@@ -4,7 +4,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic_ai.messages import BinaryContent, ModelMessage, ModelRequest, ToolReturnPart, UserPromptPart
 
-from agent.history import Entry, HistoryStore, Note, Record
+from agent.history import Conversation, Entry, HistoryStore, Note
 from agent.history.run_events import RunEvent, join_events, split_events
 from agent.history.search import EXCERPT_CHARACTERS, fold, hit_in, places_of, words_of
 from tests.support.history_stores import ALICE, chain, grown, prompt
@@ -22,7 +22,7 @@ WORD = st.text(st.characters(exclude_categories=["Cs", "Zs", "Cc", "Zl", "Zp"]),
 @given(messages=conversations())
 async def test_any_message_round_trips(store: HistoryStore, messages: list[ModelMessage]) -> None:
     entries = chain(*messages)
-    record = await grown(store, Record(owner=ALICE), entries)
+    record = await grown(store, Conversation(owner=ALICE), entries)
     assert await store.history(record) == entries
 
 
@@ -30,7 +30,7 @@ async def test_any_message_round_trips(store: HistoryStore, messages: list[Model
 @given(text=TEXT)
 async def test_any_text_round_trips(store: HistoryStore, text: str) -> None:
     entry = Entry(parent_id=None, message=prompt(text), note=Note(detail=text))
-    record = await store.save(Record(owner=ALICE, title=text, head_id=entry.id), [entry])
+    record = await store.save(Conversation(owner=ALICE, title=text, head_id=entry.id), [entry])
     assert await store.get(record.id, owner=ALICE) == record
     assert record.title == text
     assert await store.history(record) == [entry]
@@ -41,7 +41,7 @@ async def test_any_text_round_trips(store: HistoryStore, text: str) -> None:
 async def test_bytes_round_trip(store: HistoryStore, data: bytes, kind: str) -> None:
     media = BinaryContent(data, media_type=kind, identifier="scan")
     message = ModelRequest([UserPromptPart(["See:", media]), ToolReturnPart("tool", [media], "call-1")])
-    record = await grown(store, Record(owner=ALICE), chain(message))
+    record = await grown(store, Conversation(owner=ALICE), chain(message))
     (entry,) = await store.history(record)
     asked, returned = entry.message.parts
     assert isinstance(asked, UserPromptPart)
@@ -63,7 +63,7 @@ def test_excerpt_shows_a_word_of_the_query(texts: list[str], data: st.DataObject
     text, query = " ".join(texts), data.draw(st.sampled_from(texts))
     words = words_of(query)
     (entry,) = chain(prompt(text))
-    hit = hit_in(Record(owner=ALICE), entry, words)
+    hit = hit_in(Conversation(owner=ALICE), entry, words)
     assert 0 <= hit.start <= hit.end <= len(hit.excerpt) <= EXCERPT_CHARACTERS + 10
     if len(fold(text)) == len(text) and words:
         assert fold(hit.excerpt[hit.start : hit.end]) in words

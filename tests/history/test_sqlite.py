@@ -247,11 +247,11 @@ async def test_close_waits_for_save(tmp_path: Path) -> None:
 async def test_script_without_close_still_ends(tmp_path: Path) -> None:
     script = f"""
 import asyncio
-from agent.history import Record
+from agent.history import Conversation
 from agent.history.sql.sqlite import SqliteStore
 
 async def main():
-    await (await SqliteStore.open({str(tmp_path / "history.db")!r})).save(Record(owner="ann"))
+    await (await SqliteStore.open({str(tmp_path / "history.db")!r})).save(Conversation(owner="ann"))
 
 asyncio.run(main())
 """

@@ -13,7 +13,7 @@ import pytest
 
 from agent import Agent, Approve, Chat, Endpoint, InputError, Tool, connect, tool
 from agent.errors import Conflict, HistoryError, StoreUnavailable
-from agent.history import PROGRAM, HistoryStore, Record, open_store
+from agent.history import PROGRAM, Conversation, HistoryStore, open_store
 from tests.conftest import becomes
 from tests.support import stored_chats
 from tests.support.message_rules import assert_accepted
@@ -180,7 +180,7 @@ def test_new_chats_of_one_id_do_not_overwrite(open_chat: Callable[..., Chat]) ->
 
 
 def test_id_of_somebody_else_is_refused(open_chat: Callable[..., Chat], url: str) -> None:
-    in_store(url, lambda store: store.save(Record(id=ID, owner="0" * 32)))
+    in_store(url, lambda store: store.save(Conversation(id=ID, owner="0" * 32)))
     result = open_chat().say("!text One.")
     assert result.finish_reason == "error"
     assert type(result.failure) is HistoryError

@@ -12,7 +12,7 @@ import pytest
 
 from agent import Agent, Approve, Chat, Endpoint, InputError, Limits, SuspensionError, Tool, connect, tool
 from agent.errors import Conflict
-from agent.tools.tool import ask_user
+from agent.tools.function_tools import ask_user
 from tests.support import stored_chats
 from tests.support.message_rules import assert_accepted
 from tests.support.models import QWEN3, SMALL

@@ -30,7 +30,7 @@ from pydantic_ai.messages import BinaryContent, ModelRequest, UserPromptPart
 
 from agent import Agent, Chat, Limits, Seals, Telemetry
 from agent.errors import ConfigError, Limited, LocalModelError, NotFound, SuspensionError
-from agent.history import Entry, Record, now
+from agent.history import Conversation, Entry, now
 from agent.history.sql.sqlite import SqliteStore
 from agent.local.manager import LocalModels
 from agent.models.catalog import load_catalog, use_table_in
@@ -397,7 +397,7 @@ async def test_links_are_allowed_and_expire(write: Write, text: str, kept: timed
     settings = write(text)
     async with aclosing(await SqliteStore.open(settings.data_dir / "history.sqlite")) as store:
         entry = Entry(parent_id=None, message=ModelRequest([UserPromptPart("Hello")]))
-        record = await store.save(Record(owner="ann", head_id=entry.id), [entry])
+        record = await store.save(Conversation(owner="ann", head_id=entry.id), [entry])
         links = ChatLinks(store, settings)
         if kept is NotFound:
             with pytest.raises(NotFound):

@@ -69,7 +69,7 @@ LAZY = {
     ("agent.tools.presets", "agent.tools.mcp"),
     *(("agent.history.open_store", f"agent.history.{name}") for name in STORES),
     ("agent.files.sandbox_limits", "agent.system.rlimits"),
-    *(("agent.suspension.ledger", f"agent.suspension.ledger.{name}") for name in ("postgres", "redis")),
+    *(("agent.suspension.ledger", f"agent.suspension.{name}_ledger") for name in ("postgres", "redis")),
 }
 """Modules that are imported late, inside a function or by name, so that only the requested provider is loaded.
 

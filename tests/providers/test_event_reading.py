@@ -20,7 +20,7 @@ from agent.models.catalog import load_catalog
 from agent.providers.http import ClientConnection
 from agent.providers.think_tags import CLOSE
 from agent.responses import pieces_of
-from agent.tools.tool import Tool
+from agent.tools.function_tools import Tool
 from tests.support import dialects
 from tests.support.dialect_server import Playing, Reply
 from tests.support.replies import anthropic_messages, google_generate_content, openai_responses

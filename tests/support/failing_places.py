@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from agent.files.places import FileInfo, Place
-from agent.history import Record, RetentionStore
+from agent.history import Conversation, RetentionStore
 from agent.history.key_value import KeyValueStore
 from agent.history.memory import MemoryStore
 
@@ -84,7 +84,7 @@ class FailingStore(KeyValueStore):
         retention: Any = _FailingRetention(stored.retention, self._burn)
         self.retention = retention
 
-    async def save(self, record: Record, entries: Any = (), events: Any = None) -> Record:
+    async def save(self, record: Conversation, entries: Any = (), events: Any = None) -> Conversation:
         self._burn()
         saved = await super().save(record, entries, events)
         self._burn()
@@ -102,7 +102,7 @@ class _FailingRetention:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._retention, name)
 
-    async def erase(self, record: Record) -> bool:
+    async def erase(self, record: Conversation) -> bool:
         self._burn()
         erased = await self._retention.erase(record)
         self._burn()

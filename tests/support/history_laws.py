@@ -21,7 +21,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
 
 from agent.errors import AgentError, Conflict, HistoryError, NotFound
 from agent.history.contract import HistoryStore
-from agent.history.records import Entry, Record, now
+from agent.history.records import Conversation, Entry, now
 from agent.history.run_events import RunEvent, RunEvents
 from agent.suspension.ledger import Ledger
 
@@ -311,19 +311,19 @@ def chain(*messages: ModelMessage, after: str | None = None) -> list[Entry]:
     return entries
 
 
-async def started(store: HistoryStore, *texts: str, owner: str = ALICE) -> tuple[Record, list[Entry]]:
+async def started(store: HistoryStore, *texts: str, owner: str = ALICE) -> tuple[Conversation, list[Entry]]:
     """Store a conversation with these prompts."""
     entries = chain(*map(prompt, texts or ("Hello",)))
-    return await store.save(Record(owner=owner, head_id=entries[-1].id), entries), entries
+    return await store.save(Conversation(owner=owner, head_id=entries[-1].id), entries), entries
 
 
-async def titled(store: HistoryStore, title: str, *texts: str, owner: str = ALICE) -> Record:
+async def titled(store: HistoryStore, title: str, *texts: str, owner: str = ALICE) -> Conversation:
     """Store a conversation with this title and these prompts."""
     entries = chain(*map(prompt, texts or ("Hello",)))
-    return await store.save(Record(owner=owner, title=title, head_id=entries[-1].id), entries)
+    return await store.save(Conversation(owner=owner, title=title, head_id=entries[-1].id), entries)
 
 
-async def grown(store: HistoryStore, record: Record, entries: Sequence[Entry]) -> Record:
+async def grown(store: HistoryStore, record: Conversation, entries: Sequence[Entry]) -> Conversation:
     """Store further entries, of which the last one becomes the newest of the conversation."""
     return await store.save(replace(record, head_id=entries[-1].id), entries)
 
@@ -333,7 +333,7 @@ def prompts(entries: Sequence[Entry]) -> list[Any]:
     return [part.content for entry in entries for part in entry.message.parts if isinstance(part, UserPromptPart)]
 
 
-def batch(record: Record, first: int, *texts: str, run: str = "run", ended: bool = False) -> RunEvents:
+def batch(record: Conversation, first: int, *texts: str, run: str = "run", ended: bool = False) -> RunEvents:
     """Return events of a run in this conversation with these texts, numbered from `first`."""
     events = [RunEvent.of(number, {"type": "output_text", "content": text}) for number, text in enumerate(texts, first)]
     return RunEvents(run_id=run, conversation_id=record.id, owner=record.owner, events=events, has_ended=ended)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agent.history import HistoryStore, Record, RunEvent, RunEvents, open_store
+from agent.history import Conversation, HistoryStore, RunEvent, RunEvents, open_store
 from tests.support.history_stores import ALICE, chain, prompt
 
 MESSAGES = 3
@@ -17,13 +17,13 @@ FILE_STEPS = {"os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.truncate", "
 """What Python reports of the steps that change files, besides "open"."""
 
 
-def events_of(record: Record, number: int, *, run: str = "run", ended: bool = False) -> RunEvents:
+def events_of(record: Conversation, number: int, *, run: str = "run", ended: bool = False) -> RunEvents:
     """Return one event of a run with its number as its content."""
     event = RunEvent.of(number, {"content": str(number)})
     return RunEvents(run_id=run, conversation_id=record.id, owner=record.owner, events=[event], has_ended=ended)
 
 
-async def take_turn(store: HistoryStore, record: Record, turn: int, run: str) -> Record:
+async def take_turn(store: HistoryStore, record: Conversation, turn: int, run: str) -> Conversation:
     """Save some messages and an event at once."""
     entries = chain(*(prompt(f"{turn}.{number}") for number in range(MESSAGES)), after=record.head_id)
     return await store.save(replace(record, head_id=entries[-1].id), entries, events_of(record, turn + 1, run=run))
@@ -62,7 +62,7 @@ async def _change_until(store: HistoryStore, last: int) -> None:
     sys.addaudithook(count)
     old = await store.get(f"old-{last}", owner=ALICE)
     await take_turn(store, old, 1, f"run of {old.id}")
-    await take_turn(store, Record(id=f"new-{last}", owner=ALICE), 0, f"run of new-{last}")
+    await take_turn(store, Conversation(id=f"new-{last}", owner=ALICE), 0, f"run of new-{last}")
     await store.delete(f"gone-{last}", owner=ALICE)
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from agent import Agent, Limits, Options, Run, tool
 from agent.files.store import MediaStore
-from agent.history import Entry, HistoryStore, Record
+from agent.history import Conversation, Entry, HistoryStore
 from agent.web.chat.journal import Omitted, StoreJournal
-from agent.web.chat.transcript import Bubble, fold_responses
+from agent.web.chat.transcript import TurnBubble, fold_responses
 from tests.support.fakes import Act, Call, FakeConnection, Step, Words
 from tests.tiers import examples
 
@@ -119,7 +119,7 @@ class Played:
     """A finished run, what a reader saw of it, and what the store has."""
 
     run: Run
-    bubbles: list[Bubble]
+    bubbles: list[TurnBubble]
     entries: list[Entry]
     connection: FakeConnection
 
@@ -136,12 +136,12 @@ async def play_script(
     connection = FakeConnection(script, **more)
     runs: list[Run] = []
     agent = Agent(connection, tools=scripted_tools(lambda: runs[0].cancel()), limits=limits, system_message="Be brief.")
-    record = Record(owner=OWNER)
+    record = Conversation(owner=OWNER)
     journal = StoreJournal(store, MediaStore(Path("nowhere")), record, Omitted())
     context = earlier.run.context if earlier else None
     runs.append(run := agent.run(prompt, context=context, journal=journal, options=options))
     connection.played.cancel = run.cancel
-    bubbles: list[Bubble] = []
+    bubbles: list[TurnBubble] = []
     async for response in run:
         fold_responses(bubbles, [response])
     assert run.result is not None

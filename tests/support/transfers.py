@@ -13,7 +13,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, TextPart, ToolRetur
 
 from agent.files.references import files_named_in, reference_of, with_references
 from agent.files.store import MediaStore
-from agent.history import Entry, HistoryStore, Note, Record, new_id
+from agent.history import Conversation, Entry, HistoryStore, Note, new_id
 from agent.transfer.archive import ImportFile, ImportLimits
 from agent.transfer.portable import export_json
 from agent.transfer.reading import FoundConversation, ImportReader
@@ -49,12 +49,12 @@ def zipped(files: Mapping[str, bytes]) -> bytes:
     return out.getvalue()
 
 
-async def exported(store: HistoryStore, media: MediaStore, records: Sequence[Record]) -> bytes:
+async def exported(store: HistoryStore, media: MediaStore, records: Sequence[Conversation]) -> bytes:
     return b"".join([piece async for piece in export_json(store, media, records)])
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> tuple[Record, list[Entry]]:
+def histories(draw: st.DrawFn) -> tuple[Conversation, list[Entry]]:
     """Draw a conversation with branches, whose messages still have the bytes of their files."""
     entries = list[Entry]()
     for message in draw(st.lists(_messages(), max_size=6)):
@@ -64,7 +64,7 @@ def histories(draw: st.DrawFn) -> tuple[Record, list[Entry]]:
     ids = [entry.id for entry in entries]
     head = draw(st.sampled_from(ids)) if ids else None
     branches = tuple(draw(st.lists(st.sampled_from(ids), unique=True))) if ids else ()
-    record = Record(owner=OWNER, title=draw(TEXT), pinned=draw(st.booleans()), head_id=head, branches=branches)
+    record = Conversation(owner=OWNER, title=draw(TEXT), pinned=draw(st.booleans()), head_id=head, branches=branches)
     return record, entries
 
 
@@ -75,7 +75,9 @@ def _messages() -> st.SearchStrategy[ModelMessage]:
     return requests | responses()
 
 
-async def stored(store: HistoryStore, media: MediaStore, record: Record, entries: Sequence[Entry]) -> Record:
+async def stored(
+    store: HistoryStore, media: MediaStore, record: Conversation, entries: Sequence[Entry]
+) -> Conversation:
     """Store a conversation, with its files in the media store."""
     kept = [
         replace(
@@ -86,7 +88,7 @@ async def stored(store: HistoryStore, media: MediaStore, record: Record, entries
     return await store.save(record, kept)
 
 
-def shape(record: Record, entries: Sequence[Entry], files: Mapping[str, bytes]) -> Any:
+def shape(record: Conversation, entries: Sequence[Entry], files: Mapping[str, bytes]) -> Any:
     """Return all of a conversation except its ids, which are replaced by their order."""
     order = {entry.id: number for number, entry in enumerate(entries)}
     names = {id_: files.get(id_, b"").hex() for id_ in sorted(files_named_in(entry.message for entry in entries))}

@@ -19,7 +19,7 @@ import gradio as gr
 from starlette.requests import Request
 
 from agent.files.store import MediaStore
-from agent.history import Record
+from agent.history import Conversation
 from agent.history.memory import MemoryStore
 from agent.rendering.bubbles import Bubble, Turn
 from agent.rendering.markdown import to_blocks
@@ -90,7 +90,7 @@ def _with_turn(stored: Sequence[Turn], running: RunningTurn, renderer: TurnRende
 
 def unstored(owner: str = "owner", conversation: str = "conversation") -> StoreJournal:
     """Return a journal for the event log of a run that stores its messages nowhere."""
-    record = Record(id=conversation, owner=owner)
+    record = Conversation(id=conversation, owner=owner)
     return StoreJournal(MemoryStore(), MediaStore(Path(mkdtemp())), record, Omitted())
 
 

@@ -23,7 +23,7 @@ from agent.tools import arithmetic, builtin
 from agent.tools.arithmetic import evaluate
 from agent.tools.builtin import calculate, convert_units, current_time
 from agent.tools.documents import document_tools
-from agent.tools.tool import Tool, ask_user, execute
+from agent.tools.function_tools import Tool, ask_user, execute
 from tests.tiers import examples
 
 

@@ -24,8 +24,8 @@ from agent import Agent
 from agent.errors import InputError, ToolError
 from agent.settings import ROOT
 from agent.tools import mcp
+from agent.tools.function_tools import Tool, Toolset, execute
 from agent.tools.mcp import LONGEST_NAME, McpServer, fit_name
-from agent.tools.tool import Tool, Toolset, execute
 from tests.support.fakes import Call, FakeConnection, Step, Words
 from tests.support.mcp_server import PNG, WAV
 from tests.support.ports import free_port

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from pydantic_ai.messages import BinaryContent, ToolCallPart
 
 from agent.tools import tool
-from agent.tools.tool import execute
+from agent.tools.function_tools import execute
 
 
 async def returned(value: Any) -> Any:

@@ -11,9 +11,9 @@ from pydantic_ai.messages import ToolCallPart, ToolReturnPart
 
 from agent.errors import ConfigError
 from agent.settings import ROOT
+from agent.tools.function_tools import Tool, Toolset, execute
 from agent.tools.mcp import McpServer
 from agent.tools.presets import FOLDER, load_presets
-from agent.tools.tool import Tool, Toolset, execute
 from tests.support.small_site import Asked, Site, as_json, site
 
 

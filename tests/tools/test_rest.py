@@ -15,8 +15,8 @@ from pydantic_ai.messages import BinaryContent, ToolCallPart, ToolReturnPart
 
 from agent.errors import ConfigError, InputError
 from agent.fetch import Guard
+from agent.tools.function_tools import Tool, execute
 from agent.tools.rest import Auth, Parameter, rest_tool
-from agent.tools.tool import Tool, execute
 from tests.support.small_site import Asked, Said, Site, answer, as_json, site, to
 from tests.tiers import examples
 

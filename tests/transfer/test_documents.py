@@ -30,12 +30,12 @@ from agent.errors import NotFound
 from agent.files.parts import extracted_text
 from agent.files.references import references_in
 from agent.files.store import MediaStore
-from agent.history import Entry, HistoryStore, Note, Record, Timings
+from agent.history import Conversation, Entry, HistoryStore, Note, Timings
 from agent.history.memory import MemoryStore
 from agent.i18n.translator import ENGLISH, negotiate
 from agent.rendering.html import html_mark
 from agent.settings import LocalSettings, Settings
-from agent.tools.tool import ask_user
+from agent.tools.function_tools import ask_user
 from agent.transfer import document, portable
 from agent.transfer.document import LONGEST_TURN, blocks_of
 from agent.transfer.export import FORMATS, Download, Exporter, Format, safe_name, to_markdown
@@ -72,7 +72,7 @@ def everything() -> list[ModelMessage]:
     ]
 
 
-async def exporter_of(folder: Path, messages: Sequence[ModelMessage], **fields: Any) -> tuple[Exporter, Record]:
+async def exporter_of(folder: Path, messages: Sequence[ModelMessage], **fields: Any) -> tuple[Exporter, Conversation]:
     """Store a conversation and return what exports it."""
     store, media = MemoryStore(), MediaStore(folder / "media")
     entries = chain(*messages)
@@ -82,7 +82,7 @@ async def exporter_of(folder: Path, messages: Sequence[ModelMessage], **fields: 
         message=entries[-1].message,
         note=Note(ended="error", detail="The server <went> away.", model="large-model"),
     )
-    record = Record(owner=OWNER, title="Bread & water", head_id=entries[-1].id, **fields)
+    record = Conversation(owner=OWNER, title="Bread & water", head_id=entries[-1].id, **fields)
     return Exporter(store, media, OWNER, ENGLISH), await stored(store, media, record, entries)
 
 
@@ -132,7 +132,7 @@ async def test_document_names_messages_of_other_branches(tmp_path: Path) -> None
     store, media = MemoryStore(), MediaStore(tmp_path / "media")
     entries = chain(prompt("1"), prompt("2"))
     other = Entry(parent_id=entries[0].id, message=prompt("3"))
-    record = Record(owner=OWNER, head_id=other.id, branches=(entries[1].id,))
+    record = Conversation(owner=OWNER, head_id=other.id, branches=(entries[1].id,))
     await store.save(record, [*entries, other])
     text = await text_of(await Exporter(store, media, OWNER, ENGLISH).one(record.id, "markdown"))
     assert "1 message of another version is only in the JSON export" in text
@@ -146,14 +146,14 @@ class AliveStore(MemoryStore):
         super().__init__()
         self._alive, self.most = set[int](), 0
 
-    async def history(self, record: Record, *, limit: int | None = None) -> list[Entry]:
+    async def history(self, record: Conversation, *, limit: int | None = None) -> list[Entry]:
         return self._count(await super().history(record, limit=limit))
 
-    async def entries(self, record: Record) -> Sequence[Entry]:
+    async def entries(self, record: Conversation) -> Sequence[Entry]:
         return self._count([*await super().entries(record)])
 
     async def find(
-        self, record: Record, *, ids: Collection[str] = (), after: Collection[str | None] = ()
+        self, record: Conversation, *, ids: Collection[str] = (), after: Collection[str | None] = ()
     ) -> Sequence[Entry]:
         return self._count([*await super().find(record, ids=ids, after=after)])
 
@@ -165,7 +165,7 @@ class AliveStore(MemoryStore):
         return entries
 
 
-def read_link(store: HistoryStore, record: Record, _media: MediaStore) -> AsyncIterator[str | bytes]:
+def read_link(store: HistoryStore, record: Conversation, _media: MediaStore) -> AsyncIterator[str | bytes]:
     async def pieces() -> AsyncIterator[str | bytes]:
         links = ChatLinks(store, Settings(local=LocalSettings(cache_dir=Path(os.devnull))))
         token, _ = await links.create(OWNER, record.id, LinkChoices(days=None))
@@ -180,8 +180,8 @@ async def nothing(_id: str) -> bytes | None:
     return None
 
 
-def read_export(form: Format) -> Callable[[HistoryStore, Record, MediaStore], AsyncIterator[str | bytes]]:
-    async def pieces(store: HistoryStore, record: Record, media: MediaStore) -> AsyncIterator[str | bytes]:
+def read_export(form: Format) -> Callable[[HistoryStore, Conversation, MediaStore], AsyncIterator[str | bytes]]:
+    async def pieces(store: HistoryStore, record: Conversation, media: MediaStore) -> AsyncIterator[str | bytes]:
         async for piece in (await Exporter(store, media, OWNER, ENGLISH).one(record.id, form)).pieces:
             yield piece
 
@@ -200,7 +200,7 @@ async def test_long_chat_is_read_by_page(tmp_path: Path, name: str, turns: int) 
     asked = [prompt(f"question {number}.") for number in range(turns)]
     messages = [one for pair in zip(asked, answers, strict=False) for one in pair] + answers[turns:]
     entries = chain(*messages)
-    record = await store.save(Record(owner=OWNER, head_id=entries[-1].id), entries)
+    record = await store.save(Conversation(owner=OWNER, head_id=entries[-1].id), entries)
     del entries, messages, answers, asked
     out = b"".join(
         [one if isinstance(one, bytes) else one.encode() async for one in READINGS[name](store, record, media)]
@@ -267,24 +267,24 @@ class DeletingStore(MemoryStore):
 
     doomed, reads = "", 0
 
-    async def _count(self, record: Record) -> None:
+    async def _count(self, record: Conversation) -> None:
         if record.id == self.doomed:
             self.reads -= 1
             if self.reads < 0:
                 self.doomed = ""
                 await self.delete(record.id, owner=record.owner)
 
-    async def history(self, record: Record, *, limit: int | None = None) -> list[Entry]:
+    async def history(self, record: Conversation, *, limit: int | None = None) -> list[Entry]:
         await self._count(record)
         return await super().history(record, limit=limit)
 
     async def find(
-        self, record: Record, *, ids: Collection[str] = (), after: Collection[str | None] = ()
+        self, record: Conversation, *, ids: Collection[str] = (), after: Collection[str | None] = ()
     ) -> Sequence[Entry]:
         await self._count(record)
         return await super().find(record, ids=ids, after=after)
 
-    async def following(self, record: Record, entry_id: str) -> Sequence[str]:
+    async def following(self, record: Conversation, entry_id: str) -> Sequence[str]:
         await self._count(record)
         return await super().following(record, entry_id)
 
@@ -317,7 +317,7 @@ async def test_chat_that_is_deleted_during_its_export_never_looks_complete(
         exporter = Exporter(store, MediaStore(tmp_path), OWNER, ENGLISH)
         for title in ("first", "doomed", "last"):
             entries = chain(*(prompt(f"message {number}") for number in range(5)))
-            record = await store.save(Record(owner=OWNER, title=title, head_id=entries[-1].id), entries)
+            record = await store.save(Conversation(owner=OWNER, title=title, head_id=entries[-1].id), entries)
             store.doomed = record.id if title == "doomed" else store.doomed
         store.reads = reads
         try:
@@ -337,7 +337,7 @@ async def test_chat_that_is_deleted_during_its_export_never_looks_complete(
 async def test_deleted_attachment_is_said(tmp_path: Path) -> None:
     store, media = MemoryStore(), MediaStore(tmp_path / "media")
     entries = chain(ModelRequest([UserPromptPart([BinaryContent(picture("PNG"), media_type="image/png")])]))
-    record = await stored(store, media, Record(owner=OWNER, head_id=entries[0].id), entries)
+    record = await stored(store, media, Conversation(owner=OWNER, head_id=entries[0].id), entries)
     await media.remove_references(OWNER, references_in(record.id, await store.entries(record)))
     exporter = Exporter(store, media, OWNER, ENGLISH)
     for form in ("html", "markdown"):

@@ -24,7 +24,7 @@ from pydantic_ai.messages import (
 
 from agent.errors import InputError
 from agent.history import Entry, now
-from agent.history.codec import dump_record
+from agent.history.codec import dump_conversation
 from agent.transfer.imported import ImportedConversation, left_out_texts
 from agent.web.chat.transcript import to_turns
 from tests.support.media_files import random_png, sound
@@ -711,7 +711,7 @@ def test_odd_values_lose_no_other_chat(tmp_path: Path, data: st.DataObject) -> N
     found, _ = found_in([*good[:number], odd, *good[number + 1 :]], tmp_path)
     assert len(found) >= len(good) - (path in WHOLE)
     for each in found:
-        dump_record(each.read().record)
+        dump_conversation(each.read().record)
         to_turns(shown(each.read()))
 
 

@@ -14,7 +14,7 @@ from pydantic_core import from_json
 from agent.errors import InputError
 from agent.files.references import files_named_in
 from agent.files.store import MediaStore
-from agent.history import Entry, Note, Record
+from agent.history import Conversation, Entry, Note
 from agent.history.memory import MemoryStore
 from agent.history.sql.sqlite import SqliteStore
 from agent.transfer.archive import ImportFile
@@ -68,7 +68,7 @@ def test_zip_that_unpacks_to_far_more_is_refused(tmp_path: Path) -> None:
 
 @PROPERTY
 @given(history=histories())
-async def test_round_trip_loses_nothing(tmp_path: Path, history: tuple[Record, list[Entry]]) -> None:
+async def test_round_trip_loses_nothing(tmp_path: Path, history: tuple[Conversation, list[Entry]]) -> None:
     store, media = MemoryStore(), MediaStore(tmp_path / "media")
     record = await stored(store, media, *history)
     entries = await store.entries(record)
@@ -103,7 +103,7 @@ async def test_many_conversations_and_pins(tmp_path: Path) -> None:
     store, media = await SqliteStore.open(tmp_path / "history.db"), MediaStore(tmp_path / "media")
     for title in ("one", "two"):
         entries = chain(prompt(title))
-        await store.save(Record(owner=OWNER, title=title, pinned=title == "one", head_id=entries[0].id), entries)
+        await store.save(Conversation(owner=OWNER, title=title, pinned=title == "one", head_id=entries[0].id), entries)
     found, _ = found_in(await exported(store, media, await store.list(OWNER)), tmp_path)
     records = [one.read().record for one in found]
     assert {(record.title, record.pinned) for record in records} == {("one", True), ("two", False)}
@@ -115,7 +115,7 @@ async def test_deleted_attachment_is_reported(tmp_path: Path) -> None:
     store, media = MemoryStore(), MediaStore(tmp_path / "media")
     message = ModelRequest([UserPromptPart(["Look:", BinaryContent(random_png(), media_type="image/png")])])
     entries = chain(message)
-    record = await stored(store, media, Record(owner=OWNER, head_id=entries[0].id), entries)
+    record = await stored(store, media, Conversation(owner=OWNER, head_id=entries[0].id), entries)
     await media.remove_unused(OWNER, [*await media.files(OWNER)], float("inf"))
     [found], reader = found_in(await exported(store, media, [record]), tmp_path)
     assert dict(reader.left_out) == {"missing file": 1}
@@ -128,7 +128,7 @@ async def test_deleted_attachment_is_reported(tmp_path: Path) -> None:
 async def test_export_names_no_owner(tmp_path: Path) -> None:
     store, media = MemoryStore(), MediaStore(tmp_path / "media")
     entries = chain(prompt())
-    record = await store.save(Record(owner=OWNER, head_id=entries[0].id), entries)
+    record = await store.save(Conversation(owner=OWNER, head_id=entries[0].id), entries)
     assert OWNER not in (await exported(store, media, [record])).decode()
 
 
@@ -233,7 +233,7 @@ async def test_branch_leads_to_the_same_texts(tmp_path: Path) -> None:
     store, media = MemoryStore(), MediaStore(tmp_path / "media")
     first = chain(prompt("1"), prompt("2"))
     other = [Entry(parent_id=first[0].id, message=prompt("3"), note=Note(ended="stop"))]
-    record = Record(owner=OWNER, head_id=other[0].id, branches=(first[1].id,))
+    record = Conversation(owner=OWNER, head_id=other[0].id, branches=(first[1].id,))
     record = await store.save(record, [*first, *other])
     [found], _ = found_in(await exported(store, media, [record]), tmp_path)
     imported = found.read()
@@ -247,7 +247,7 @@ async def peaks(folder: Path, count: int) -> tuple[int, int]:
     for number in range(count):
         picture = BinaryContent(bytes([number]) * 1_000_000, media_type="image/png")
         entries = chain(ModelRequest([UserPromptPart([picture])]))
-        await stored(store, media, Record(owner=OWNER, head_id=entries[0].id), entries)
+        await stored(store, media, Conversation(owner=OWNER, head_id=entries[0].id), entries)
     tracemalloc.start()
     try:
         with (folder / "file.json").open("wb") as file:

@@ -15,7 +15,7 @@ from agent.rendering.steps import REASON_LENGTH, SENTENCES, failure_reason, loca
 from agent.settings import ROOT
 from agent.tools.arithmetic import evaluate
 from agent.tools.builtin import convert_units, current_time
-from agent.tools.tool import as_tool, cancelled_result, execute
+from agent.tools.function_tools import as_tool, cancelled_result, execute
 
 SOURCES = [
     *(path.read_text(encoding="utf-8") for path in (ROOT / "agent").rglob("*.py") if path.name != "steps.py"),

@@ -10,7 +10,7 @@ from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserProm
 
 from agent.errors import Conflict, Limited, NotFound
 from agent.files.store import MediaStore
-from agent.history import Entry, Note, Record
+from agent.history import Conversation, Entry, Note
 from agent.history.memory import MemoryStore
 from agent.settings import PublicSettings
 from agent.web.chat.answers import STILL_WRITING
@@ -18,7 +18,7 @@ from agent.web.chat.branches import Branches, hidden_after, versions_in
 from agent.web.chat.expiry import FOR_EVER
 from agent.web.chat.journal import branch
 from agent.web.chat.storage_quota import StorageQuota
-from agent.web.chat.transcript import TurnVersions, Versions, is_prompt, message_text
+from agent.web.chat.transcript import MessageVersions, TurnVersions, is_prompt, message_text
 from agent.web.chat.visitor import Visitor
 
 ANN, BOB = Visitor(owner="ann"), Visitor(owner="bob")
@@ -32,7 +32,7 @@ class House:
         self.media = MediaStore(folder)
         quota = StorageQuota(limits, self.store, self.media, folder)
         self.branches = Branches(self.store, self.media, quota, FOR_EVER, self.busy.__contains__, self.is_answered)
-        self.record = Record(owner="ann", title="Numbers")
+        self.record = Conversation(owner="ann", title="Numbers")
 
     async def is_answered(self, conversation: str, _: str) -> bool:
         return conversation in self.busy
@@ -61,7 +61,7 @@ async def test_chosen_version_shows_what_followed_it_last(house: House) -> None:
     await house.turn("two", after=house.record.head_id)
     edited = await house.turn("other")
     assert await house.shown() == ["other"]
-    other = await house.store.save(Record(owner="ann"))
+    other = await house.store.save(Conversation(owner="ann"))
     await house.branches.choose("ann", house.record.id, first)
     assert await house.shown() == ["one", "two"]
     assert [one.id for one in await house.store.list("ann")] == [other.id, house.record.id], "the chat moved up"
@@ -69,7 +69,7 @@ async def test_chosen_version_shows_what_followed_it_last(house: House) -> None:
     assert await house.shown() == ["other"]
     versions = versions_in(await house.store.entries(house.record))
     ids = (first, edited)
-    assert versions == {id_: TurnVersions(question=Versions(ids, number)) for number, id_ in enumerate(ids, 1)}
+    assert versions == {id_: TurnVersions(question=MessageVersions(ids, number)) for number, id_ in enumerate(ids, 1)}
 
 
 async def test_message_that_was_left_last_returns(house: House) -> None:
@@ -93,8 +93,11 @@ async def test_versions_of_question_and_answer_are_counted_apart(house: House) -
     versions = versions_in(await house.store.entries(house.record))
     questions, answers = (last, other), (first, again, last)
     assert versions == {
-        **{id_: TurnVersions(Versions(questions, 1), Versions(answers, n)) for n, id_ in enumerate(answers, 1)},
-        other: TurnVersions(question=Versions(questions, 2)),
+        **{
+            id_: TurnVersions(MessageVersions(questions, 1), MessageVersions(answers, n))
+            for n, id_ in enumerate(answers, 1)
+        },
+        other: TurnVersions(question=MessageVersions(questions, 2)),
     }
     assert below not in versions
 

@@ -12,13 +12,13 @@ from starlette.requests import Request
 
 from agent.errors import Conflict, InputError, Limited
 from agent.files.store import MediaStore
-from agent.history import Entry, Record
+from agent.history import Conversation, Entry
 from agent.history.memory import MemoryStore
 from agent.history.sql.sqlite import SqliteStore
 from agent.models.catalog import ModelSpec
 from agent.providers.connection import Endpoint, ServedModel
 from agent.settings import LocalSettings, PublicSettings, Settings, UploadSettings
-from agent.tools.tool import ask_user
+from agent.tools.function_tools import ask_user
 from agent.web.chat.answers import STILL_WRITING
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
@@ -155,7 +155,7 @@ class PausingStore(MemoryStore):
 
     pause: Callable[[], Awaitable[object]] | None = None
 
-    async def history(self, record: Record, *, limit: int | None = None) -> list[Entry]:
+    async def history(self, record: Conversation, *, limit: int | None = None) -> list[Entry]:
         found = await super().history(record, limit=limit)
         if pause := self.pause:
             self.pause = None

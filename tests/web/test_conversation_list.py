@@ -20,11 +20,11 @@ from pydantic_ai.messages import (
 from agent.errors import InputError, NotFound
 from agent.files.parts import quoted_file
 from agent.files.store import ROUTE, MediaStore
-from agent.history import HistoryStore, Note, Record, SearchHit, excerpt_parts, now
+from agent.history import Conversation, ConversationHit, HistoryStore, Note, excerpt_parts, now
 from agent.models.catalog import ModelSpec
 from agent.providers.connection import Endpoint, ServedModel
 from agent.settings import LocalSettings, Settings
-from agent.tools.tool import ask_user
+from agent.tools.function_tools import ask_user
 from agent.web.chat import conversation_list
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversation_list import ConversationList
@@ -149,7 +149,7 @@ async def test_search_shows_the_hit(store: HistoryStore, listed: ConversationLis
     ids=["words", "overlap", "folded", "dots", "no-spaces", "none"],
 )
 def test_each_word_in_an_excerpt_is_marked(excerpt: str, query: str, parts: list[str]) -> None:
-    hit = SearchHit(record=Record(owner=ALICE), entry_id=None, excerpt=excerpt)
+    hit = ConversationHit(record=Conversation(owner=ALICE), entry_id=None, excerpt=excerpt)
     assert [*excerpt_parts(hit, query)] == parts
 
 
@@ -325,7 +325,7 @@ async def test_deletion_removes_the_files(
 ) -> None:
     monkeypatch.setattr(conversation_list, "UNDO_SECONDS", 0.05)
     picture = BinaryContent(random_png(), media_type="image/png")
-    journal = StoreJournal(store, page.media, Record(owner="ann"), Omitted())
+    journal = StoreJournal(store, page.media, Conversation(owner="ann"), Omitted())
     await journal.write(ModelRequest([UserPromptPart(["See", picture])]), Note())
     assert [*await page.media.sizes()] == ["ann"]
     await listed.delete("ann", journal.record.id)
@@ -356,9 +356,9 @@ async def test_message_saved_meanwhile_does_not_keep_a_deleted_chat(
 ) -> None:
     record, _ = await started(store)
     hide = store.retention.set_expiry
-    saved: list[Record] = []
+    saved: list[Conversation] = []
 
-    async def save_first(given: Record, at: object) -> bool:
+    async def save_first(given: Conversation, at: object) -> bool:
         if not saved:
             saved.append(await store.save(replace(record, input_tokens=1)))
         return await hide(given, at)  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ import pytest
 from pydantic_ai.messages import BinaryContent, FilePart, ModelRequest, ModelResponse, UserPromptPart
 
 from agent.files.store import MediaStore
-from agent.history import Entry, Link, Note, Record, now, open_store
+from agent.history import Conversation, Entry, Link, Note, now, open_store
 from agent.history.memory import MemoryStore
 from agent.history.sql.sqlite import SqliteStore
 from agent.settings import LocalSettings, PublicSettings, Settings
@@ -71,9 +71,9 @@ class House:
         self.folder, self.busy = folder, set[str]()
         self.expired = ExpiredConversations(self.store, self.media, lambda id_: id_ in self.busy)
 
-    async def talk(self, owner: str, lifetimes: RetentionPeriods, *, ended: str | None = "stop") -> Record:
+    async def talk(self, owner: str, lifetimes: RetentionPeriods, *, ended: str | None = "stop") -> Conversation:
         """Store a conversation with a picture from the visitor and one from the model."""
-        journal = StoreJournal(self.store, self.media, Record(owner=owner), Omitted(), lifetimes)
+        journal = StoreJournal(self.store, self.media, Conversation(owner=owner), Omitted(), lifetimes)
         mine = BinaryContent(random_png(), media_type="image/png")
         made = BinaryContent.narrow_type(BinaryContent(random_png(), media_type="image/png"))
         await journal.write(ModelRequest([UserPromptPart(["See", mine])]), Note())
@@ -99,7 +99,7 @@ SHORT = RetentionPeriods(guest=HOUR, visitor=DAY, run=HOUR)
 async def test_expired_conversation_goes_with_its_files_alone(house: House) -> None:
     await house.talk(ANON, SHORT)
     kept = await house.talk(ANN, SHORT)
-    other = Record(owner=ANN)
+    other = Conversation(owner=ANN)
     await house.store.save(other)
     assert (house.files(ANON), house.files(ANN)) == (2, 2)
     assert await house.delete() == 0
@@ -150,11 +150,11 @@ async def test_jump_of_the_clock_hides_nothing(kind: str, tmp_path: Path, monkey
     monkeypatch.setattr("agent.history.records.datetime", _Ahead(lambda: ahead))
     async with aclosing(store):
         entries = chain(prompt("pear"))
-        record = Record(owner=ANN, expires_at=began + HOUR, head_id=entries[0].id)
+        record = Conversation(owner=ANN, expires_at=began + HOUR, head_id=entries[0].id)
         record = await store.save(record, entries)
         link = Link(digest="digest", conversation_id=record.id, owner=ANN, expires_at=began + HOUR)
         await store.links.put(link)
-        deleted = await store.save(Record(owner=ANN, expires_at=began + HOUR))
+        deleted = await store.save(Conversation(owner=ANN, expires_at=began + HOUR))
         assert await store.retention.set_expiry(deleted, await store.retention.time())
         for ahead in (timedelta(), 365 * DAY, -365 * DAY, timedelta()):
             is_back = ahead < timedelta()
@@ -251,7 +251,7 @@ async def test_damaged_file_name_deletes_nothing_else(house: House) -> None:
     outside.write_bytes(b"x")
     content = BinaryContent(b"", media_type="image/png", identifier="../../outside.png")
     entry = Entry(parent_id=None, message=ModelResponse([FilePart(BinaryContent.narrow_type(content))]))
-    record = Record(owner=ANON, head_id=entry.id, expires_at=now())
+    record = Conversation(owner=ANON, head_id=entry.id, expires_at=now())
     await house.store.save(record, [entry])
     assert await house.delete() == 1
     assert outside.exists()
@@ -261,9 +261,9 @@ async def test_damaged_file_name_deletes_nothing_else(house: House) -> None:
 class ReadingStore(MemoryStore):
     """A store that calls a function after it has read entries."""
 
-    meanwhile: Callable[[Record], Awaitable[None]] | None = None
+    meanwhile: Callable[[Conversation], Awaitable[None]] | None = None
 
-    async def entries(self, record: Record) -> Sequence[Entry]:
+    async def entries(self, record: Conversation) -> Sequence[Entry]:
         found = await super().entries(record)
         if self.meanwhile is not None:
             await self.meanwhile(record)
@@ -276,7 +276,7 @@ async def test_answer_that_begins_meanwhile_keeps_its_files(tmp_path: Path, save
     await house.talk(ANON, SHORT)
     house.ahead = DAY
 
-    async def begin(record: Record) -> None:
+    async def begin(record: Conversation) -> None:
         if saved:  # by another process
             storage: Any = house.store._storage
             storage.put(replace(await storage.get(record.owner, record.id), revision=record.revision + 1))
@@ -312,7 +312,7 @@ async def test_failures_stop_nothing_behind_them(tmp_path: Path, caplog: pytest.
     at = now()
     async with aclosing(await SqliteStore.open(tmp_path / "history.sqlite", clock=lambda: now() - DAY)) as store:
         for number, owner in enumerate([*["guest-damaged"] * 2, *["guest-stuck"] * 3, *["guest-fine"] * 4]):
-            await store.save(Record(owner=owner, expires_at=at + timedelta(seconds=number)))
+            await store.save(Conversation(owner=owner, expires_at=at + timedelta(seconds=number)))
         await run_sql(store, "UPDATE conversations SET record = '{' WHERE owner = 'guest-damaged'")
         await run_sql(store, STUCK)
         expired = ExpiredConversations(store, MediaStore(tmp_path / "media"), lambda _: False)
@@ -330,7 +330,7 @@ async def test_failures_stop_nothing_behind_them(tmp_path: Path, caplog: pytest.
 async def test_damaged_conversation_stops_no_expiry(tmp_path: Path) -> None:
     async with aclosing(await SqliteStore.open(tmp_path / "history.sqlite")) as store:
         for owner in ("guest-damaged", "guest-fine"):
-            await store.save(Record(owner=owner))
+            await store.save(Conversation(owner=owner))
         await run_sql(store, "UPDATE conversations SET record = '{' WHERE owner = 'guest-damaged'")
         assert await add_missing_expiry(store, PRIVATE) == 1
         assert [record.owner for record in await store.retention.expiring(now() + DAY)] == ["guest-fine"]
@@ -417,7 +417,7 @@ async def test_clock_that_is_set_right_deletes_and_hides_nothing(monkeypatch: py
         return expired
 
     await started_again().delete()
-    record = await store.save(Record(owner=ANN, expires_at=began + 30 * DAY))
+    record = await store.save(Conversation(owner=ANN, expires_at=began + 30 * DAY))
     passed, ahead = 1800.0, 365 * DAY
     expired = started_again()
     assert await expired.delete() == 0

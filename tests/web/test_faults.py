@@ -16,7 +16,7 @@ from agent.errors import HistoryError, reason_of, without_paths
 from agent.history.json_files import name_of
 from agent.local.manager import not_started
 from agent.suspension.ledger import FileLedger, SqliteLedger
-from agent.tools.tool import Tool, execute_all
+from agent.tools.function_tools import Tool, execute_all
 from tests.conftest import CONFIG, App, becomes
 from tests.support.foreign_requests import last_message
 from tests.support.http_client import API, Answer, HttpVisitor

@@ -28,7 +28,7 @@ from agent.errors import HistoryError
 from agent.files.places import LocalFolder, Place, open_place
 from agent.files.references import files_named_in, reference_of, with_data, with_urls
 from agent.files.store import ROUTE, MediaStore, id_of
-from agent.history import Entry, Note, Record
+from agent.history import Conversation, Entry, Note
 from agent.history.memory import MemoryStore
 from agent.history.sql.sqlite import SqliteStore
 from agent.responses import Response
@@ -58,7 +58,7 @@ class World:
 
     def __init__(self, place: Place) -> None:
         self.place, self.store = place, MemoryStore()
-        self.records: dict[int, Record] = {}
+        self.records: dict[int, Conversation] = {}
         self.is_exact = True
         self.start(Fuse(0))
 
@@ -73,10 +73,10 @@ class World:
         """Store a conversation as older versions did."""
         self.place.write(f"ann/{OLD_ID}", OLD.data)
         entry = Entry(parent_id=None, message=ModelRequest([Prompt([ImageUrl(ROUTE + OLD_ID)])]))
-        self.records[0] = await self.store.save(Record(owner="ann", head_id=entry.id), [entry])
+        self.records[0] = await self.store.save(Conversation(owner="ann", head_id=entry.id), [entry])
 
-    def record(self, number: int) -> Record:
-        return self.records.get(number) or Record(id=f"c{number}", owner=OWNERS[number % 2])
+    def record(self, number: int) -> Conversation:
+        return self.records.get(number) or Conversation(id=f"c{number}", owner=OWNERS[number % 2])
 
     async def write(self, number: int, message: ModelMessage, *, is_refused: bool = False) -> None:
         record = self.record(number)
@@ -201,7 +201,7 @@ def test_any_history_keeps_named_files_only(
                 await world.restart()
             world.fuse.calls = 0
             await world.check()
-        await world.store.save(Record(owner="of another visitor"))  # no history is empty from now on
+        await world.store.save(Conversation(owner="of another visitor"))  # no history is empty from now on
         await world.sweep(0, [], is_refused=True)
         for number in [*world.records]:
             await world.delete(number, [], is_refused=False)
@@ -232,7 +232,7 @@ async def test_file_is_kept_while_another_message_names_it(tmp_path: Path, kind:
 async def test_rows_have_no_bytes_of_files(tmp_path: Path) -> None:
     contents = [BinaryContent(os.urandom(3000), media_type="image/png") for _ in range(3)]
     store = await SqliteStore.open(tmp_path / "history.sqlite")
-    journal = StoreJournal(store, MediaStore(tmp_path / "media"), Record(owner="ann"), Omitted())
+    journal = StoreJournal(store, MediaStore(tmp_path / "media"), Conversation(owner="ann"), Omitted())
     await journal.write(ModelRequest([Prompt(["See", contents[0]])]), Note())
     await journal.write(ModelResponse([FilePart(BinaryContent.narrow_type(contents[1]))]), Note())
     await journal.write(ModelRequest([ToolReturnPart("draw", ["Drawn:", contents[2]], "call")]), Note(ended="stop"))

@@ -37,13 +37,13 @@ from agent.transfer.document import Block, blocks_of
 from agent.transfer.html import EXPORTED, Frame, to_html
 from agent.web import server as web_server
 from agent.web.app import create_app
-from agent.web.chat.conversation_list import Row
+from agent.web.chat.conversation_list import ListRow
 from agent.web.chat.links import ChatLinks, LinkChoices
 from agent.web.chat.transcript import to_turns
 from agent.web.chat.turns import LONGEST_MARKDOWN, MOST_HTML, newest_turns, render_turn
 from agent.web.chat.views import ChatView
 from agent.web.conversation_routes import ConversationRoutes, answering
-from agent.web.heavy_work import HeavyResponse, HeavyWork, Place, RequestLimit, TooManyRequests
+from agent.web.heavy_work import HeavyResponse, HeavyWork, RequestLimit, RequestSlot, TooManyRequests
 from agent.web.link_routes import PAGES, LinkPageRoutes
 from agent.web.middleware.visitor_cookie import CookieJar, VisitorCookies
 from agent.web.run_event_routes import STREAMS_PER_OWNER, RunEventRoutes
@@ -201,7 +201,7 @@ async def test_export_that_hung_up_writes_no_further_block() -> None:
             yield Block(type="text", text="A *word* of it. " * 100)
 
     page = to_html("T", "", blocks(), cast(Any, None), ENGLISH)
-    await hang_up(HeavyResponse(page, Place(lambda: None), {}, "text/html"))
+    await hang_up(HeavyResponse(page, RequestSlot(lambda: None), {}, "text/html"))
     count = len(written)
     assert count < 2000
     await asyncio.sleep(0.1)
@@ -374,8 +374,8 @@ async def test_looks_of_one_visitor_take_turns_and_leave_a_place(monkeypatch: py
             return ChatView()
 
     class Rows:
-        async def row(self, owner: str, id_: str) -> Row:
-            return Row(id=id_, title="", pinned=False, updated_at=now())
+        async def row(self, owner: str, id_: str) -> ListRow:
+            return ListRow(id=id_, title="", pinned=False, updated_at=now())
 
     routes = ConversationRoutes(cast(Any, Rows()), cast(Any, None), cast(Any, Views()), lambda _: "")
 

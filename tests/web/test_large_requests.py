@@ -23,7 +23,7 @@ from pydantic_ai.messages import (
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.errors import InputError
-from agent.history import Entry, HistoryStore, Link, Note, Record, digest_of
+from agent.history import Conversation, Entry, HistoryStore, Link, Note, digest_of
 from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.web import housekeeping
 from agent.web.app import create_app
@@ -360,7 +360,7 @@ LARGE_CHATS: dict[str, Callable[[], list[ModelMessage]]] = {
 
 async def stored_chat(
     store: HistoryStore, owner: str, messages: list[ModelMessage]
-) -> tuple[Record, str, tuple[str, str]]:
+) -> tuple[Conversation, str, tuple[str, str]]:
     """Store a chat with these messages, many versions of its first message, and links.
 
     Return it, the token of a link, and the ids of its last question and of another version of the first one.
@@ -370,7 +370,7 @@ async def stored_chat(
     end = Note(run_id="1", ended="suspended") if is_question else Note(run_id="1", ended="cancelled", detail=TEXT)
     entries[-1] = replace(entries[-1], note=end)
     versions = [Entry(parent_id=None, message=prompt(f"Version {number}")) for number in range(300)]
-    record = Record(owner=owner, title="pear", head_id=entries[-1].id, branches=tuple(one.id for one in versions))
+    record = Conversation(owner=owner, title="pear", head_id=entries[-1].id, branches=tuple(one.id for one in versions))
     record = await store.save(record, [*entries, *versions])
     for number in range(MAX_LINKS):
         link = Link(
@@ -381,7 +381,7 @@ async def stored_chat(
     return record, f"{record.id}0", (asked_last, versions[0].id)
 
 
-def request_to_stored(method: str, path: str, record: Record, token: str, entry: str) -> dict[str, Any]:
+def request_to_stored(method: str, path: str, record: Conversation, token: str, entry: str) -> dict[str, Any]:
     """Return the parts of a request to a route of stored chats, which name what is stored."""
     names = {"id_": record.id, "conversation": record.id, "token": token, "digest": digest_of(f"{record.id}1")}
     body: dict[str, Any] = {}
@@ -428,7 +428,7 @@ async def test_no_route_of_a_large_chat_holds_the_loop(
     async with app.router.lifespan_context(app):
         await until(lambda: chats.models.find(""))
         for number in range(60):
-            await chats._store.save(Record(owner=owner, title=f"pear {number}"))
+            await chats._store.save(Conversation(owner=owner, title=f"pear {number}"))
         record, token, asked_in = await stored_chat(chats._store, owner, messages())
         assert (await asked(app, "POST", f"/s/{token}/continue")).status == 499  # hung up, so it is not copied
         assert {*await chats._store.retention.sizes()} <= {owner, PROBE}

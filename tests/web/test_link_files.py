@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from agent.errors import NotFound
 from agent.files.store import ROUTE, MediaStore
-from agent.history import Entry, Record
+from agent.history import Conversation, Entry
 from agent.history.memory import MemoryStore
 from agent.settings import LocalSettings, Settings
 from agent.web.chat.links import MAX_BRANCHES, ChatLinks, LinkChoices
@@ -27,11 +27,11 @@ class CountingStore(MemoryStore):
 
     reads = 0
 
-    async def history(self, record: Record, *, limit: int | None = None) -> list[Entry]:
+    async def history(self, record: Conversation, *, limit: int | None = None) -> list[Entry]:
         self.reads += 1
         return await super().history(record, limit=limit)
 
-    async def entries(self, record: Record) -> Sequence[Entry]:
+    async def entries(self, record: Conversation) -> Sequence[Entry]:
         self.reads += 1
         return await super().entries(record)
 
@@ -46,7 +46,7 @@ async def test_files_of_a_page_read_the_chat_once(tmp_path: Path) -> None:
     contents = [BinaryContent(random_png(), media_type="image/png") for _ in range(20)]
     files = [await media.add("ann", content, "message") for content in contents]
     entries = chain(*map(names, files))
-    record = await store.save(Record(owner="ann", head_id=entries[-1].id), entries)
+    record = await store.save(Conversation(owner="ann", head_id=entries[-1].id), entries)
     links = ChatLinks(store, Settings(local=LocalSettings()))
     token, _ = await links.create("ann", record.id, LinkChoices(days=None, with_files=True))
     routes = LinkPageRoutes(links, cast(Any, None), media, Settings(local=LocalSettings()))
@@ -70,7 +70,7 @@ async def test_remembered_files_open_no_other_branch() -> None:
     store = MemoryStore()
     first, second, hidden = (f"{digit * 64}.png" for digit in "123")
     entries, edited = chain(prompt("Hi"), names(first)), chain(names(second))
-    record = await store.save(Record(owner="ann", head_id=entries[-1].id), entries)
+    record = await store.save(Conversation(owner="ann", head_id=entries[-1].id), entries)
     links = ChatLinks(store, Settings(local=LocalSettings()))
     (later, _), (fixed, link), (bare, _) = [
         await links.create("ann", record.id, LinkChoices(days=None, later=later, with_files=with_files))
@@ -100,7 +100,7 @@ async def test_remembered_branches_are_bounded() -> None:
     links = ChatLinks(store, Settings(local=LocalSettings()))
     for _ in range(MAX_BRANCHES + 5):
         [entry] = chain(names(file))
-        record = await store.save(Record(owner="ann", head_id=entry.id), [entry])
+        record = await store.save(Conversation(owner="ann", head_id=entry.id), [entry])
         token, _ = await links.create("ann", record.id, LinkChoices(days=None, with_files=True))
         assert await links.owner_of_file(token, file) == "ann"
     assert len(links._files) == MAX_BRANCHES

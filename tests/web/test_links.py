@@ -25,7 +25,7 @@ from starlette.requests import Request
 
 from agent.files.parts import quoted_file
 from agent.files.store import ROUTE, MediaStore, new_file_id
-from agent.history import Entry, Record
+from agent.history import Conversation, Entry
 from agent.history.memory import MemoryStore
 from agent.i18n.translator import ENGLISH
 from agent.rendering.html import html_mark
@@ -251,7 +251,7 @@ def entries_with(text: str, place: str) -> list[Entry]:
 async def tags_with(text: str, place: str) -> dict[str, list[tuple[str, list[str]]]]:
     """Return the tags of the link page, of the exported page and of the chat, with the names of their attributes."""
     store, entries = MemoryStore(), entries_with(text, place)
-    record = Record(owner="ann", title=text if place == "title" else "word", head_id=entries[-1].id)
+    record = Conversation(owner="ann", title=text if place == "title" else "word", head_id=entries[-1].id)
     record = await store.save(record, entries)
     links = ChatLinks(store, Settings(local=LocalSettings()))
     prompt = text if place == "system prompt" else "word"

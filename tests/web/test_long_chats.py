@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent.files.store import MediaStore
-from agent.history import Entry, Record, codec, json_files, now
+from agent.history import Conversation, Entry, codec, json_files, now
 from agent.i18n.translator import ENGLISH
 from agent.settings import LocalSettings, Settings
 from agent.transfer.export import FORMATS, Exporter, Format
@@ -60,7 +60,7 @@ async def long_chat(page: Page, count: int) -> tuple[str, str, str]:
     """Store a chat with a second version of its last message. Return its id, this version and the older one."""
     entries = chain(*(prompt(f"message {number}") for number in range(count)))
     again = Entry(parent_id=entries[-2].id, message=prompt("edited"))
-    record = Record(owner=page.owner, title="message 0", head_id=again.id, branches=(entries[-1].id,))
+    record = Conversation(owner=page.owner, title="message 0", head_id=again.id, branches=(entries[-1].id,))
     await page.store.save(record, [*entries, again])
     page.first = entries[0].id
     return record.id, again.id, entries[-1].id

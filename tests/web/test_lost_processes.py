@@ -18,7 +18,7 @@ from redis import Redis
 
 from agent.errors import AgentError, Conflict, Limited, NotFound
 from agent.files.store import MediaStore
-from agent.history import Record, RunEvent, now
+from agent.history import Conversation, RunEvent, now
 from agent.history.run_events import RunEvents
 from agent.settings import PublicSettings
 from agent.web.chat.answers import RunningAnswer, RunningAnswers
@@ -377,7 +377,7 @@ async def test_quota_keeps_what_another_process_answers(build: Build, tmp_path: 
 async def test_expiry_keeps_what_another_process_answers(build: Build, tmp_path: Path) -> None:
     one, other = await build(), await build()
     expired = ExpiredConversations(other.store, MediaStore(tmp_path / "media"), other.page.live_runs.is_busy)
-    record = await one.store.save(Record(owner="ann"))
+    record = await one.store.save(Conversation(owner="ann"))
     await one.store.runs.append(batch(record, 1, "a"))
     await other.store.retention.set_expiry(record, now() - timedelta(hours=1))
     assert await expired.delete() == 0
@@ -390,7 +390,7 @@ async def test_expiry_keeps_what_another_process_answers(build: Build, tmp_path:
 async def test_deletion_can_be_undone_while_others_clean_up(build: Build, tmp_path: Path) -> None:
     one, other = await build(), await build()
     expired = ExpiredConversations(other.store, MediaStore(tmp_path / "media"), other.page.live_runs.is_busy)
-    record = await one.store.save(Record(owner="ann"))
+    record = await one.store.save(Conversation(owner="ann"))
     await one.page.list.delete("ann", record.id)
     assert await expired.delete() == 0
     await one.page.list.restore("ann", record.id)

@@ -20,7 +20,7 @@ from pydantic_ai.messages import (
 from agent.errors import NotFound
 from agent.files.references import reference_of, with_references
 from agent.files.store import MediaStore
-from agent.history import Entry, HistoryStore, Record, now
+from agent.history import Conversation, Entry, HistoryStore, now
 from agent.history.sql.postgres import PostgresStore
 from agent.models.catalog import ModelSpec
 from agent.providers.connection import Endpoint, ServedModel
@@ -67,7 +67,7 @@ def own_data(page: Conversations, store: HistoryStore) -> OwnData:
 
 async def with_file(store: HistoryStore, media: MediaStore, owner: str) -> bytes:
     """Store a conversation with a marked text and a file. Return the bytes of the file."""
-    data, record = random_png(), Record(owner=owner, title=MARK)
+    data, record = random_png(), Conversation(owner=owner, title=MARK)
     first = Entry(
         parent_id=None, message=ModelRequest([UserPromptPart([MARK, BinaryContent(data, media_type="image/png")])])
     )
@@ -120,7 +120,7 @@ async def test_steps_of_an_answer_are_no_messages(own_data: OwnData, store: Hist
     entries = list[Entry]()
     for message in messages:
         entries.append(Entry(parent_id=entries[-1].id if entries else None, message=message))
-    await store.save(Record(owner=ALICE, head_id=entries[-1].id), entries)
+    await store.save(Conversation(owner=ALICE, head_id=entries[-1].id), entries)
     assert (await own_data.summary(ALICE)).messages == 2
 
 

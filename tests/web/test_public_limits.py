@@ -21,7 +21,7 @@ from agent.models.catalog import load_catalog as catalog
 from agent.providers.connection import Endpoint, ServedModel
 from agent.rendering.bubbles import Turn
 from agent.settings import LocalSettings, PublicSettings, Settings
-from agent.tools.tool import ask_user
+from agent.tools.function_tools import ask_user
 from agent.web.chat.attachments import MAX_TEXT, plan_attachments
 from agent.web.chat.choices import MAX_OWNERS, MAX_PROMPT_CHARACTERS, Choices, RememberedSettings
 from agent.web.chat.conversations import Conversations

@@ -23,7 +23,7 @@ from pydantic_ai.messages import (
 
 from agent.errors import Conflict, InputError, Limited, NotFound
 from agent.files.store import MediaStore
-from agent.history import Entry, Note, Record
+from agent.history import Conversation, Entry, Note
 from agent.history.memory import MemoryStore
 from agent.models.catalog import ModelSpec
 from agent.providers.connection import Endpoint, ServedModel, Status
@@ -31,14 +31,14 @@ from agent.rendering.bubbles import Turn as ShownTurn
 from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.suspension.suspended_run import Approve, Refuse
 from agent.tools.builtin import calculate
-from agent.tools.tool import ask_user
+from agent.tools.function_tools import ask_user
 from agent.web.chat.attachments import MAX_TEXT
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.expiry import delete_conversation
 from agent.web.chat.questions import ALLOW, QuestionId, Replies, parse_answer
 from agent.web.chat.rate_limit import RateLimiter
-from agent.web.chat.transcript import Turn, to_turns
+from agent.web.chat.transcript import ConversationTurn, to_turns
 from agent.web.chat.turns import render_turn
 from agent.web.chat.visitor import Visitor as Asker
 from tests.conftest import App, Visitor
@@ -86,7 +86,9 @@ def test_bad_reply_is_refused(text: str) -> None:
         parse_answer(call("send"), text)
 
 
-def turn_of(*messages: ModelMessage, ended: str, replies: dict[str, str] | None = None, run: str = "r") -> Turn:
+def turn_of(
+    *messages: ModelMessage, ended: str, replies: dict[str, str] | None = None, run: str = "r"
+) -> ConversationTurn:
     given = {QuestionId(run, call): text for call, text in (replies or {}).items()}
     entries = [Entry(parent_id=None, message=one, note=Note(run_id="r")) for one in messages]
     entries[-1] = replace(entries[-1], note=Note(run_id="r", ended=ended))
@@ -163,7 +165,7 @@ class SlowStore(MemoryStore):
 
     pause = 0.0
 
-    async def save(self, *args: Any, **options: Any) -> Record:
+    async def save(self, *args: Any, **options: Any) -> Conversation:
         await asyncio.sleep(self.pause)
         return await super().save(*args, **options)
 
@@ -330,10 +332,10 @@ async def test_replies_are_bounded_and_forgotten(restarted: Callable[[], Convers
 
 
 def test_long_replies_evict_no_short_ones() -> None:
-    replies, short = Replies(max_bytes=1_000_000), Record(owner="ann")
+    replies, short = Replies(max_bytes=1_000_000), Conversation(owner="ann")
     replies.put(short, {QUESTION: "yearly"})
     for owner in range(50):
-        newest = Record(owner=str(owner))
+        newest = Conversation(owner=str(owner))
         replies.put(newest, {QUESTION: "x" * MAX_TEXT})
         assert replies.size <= 1_000_000
     assert replies.get(short.id) == {QUESTION: "yearly"}
@@ -342,7 +344,7 @@ def test_long_replies_evict_no_short_ones() -> None:
         replies.put(short, {QUESTION: "yearly", QuestionId("r", "2"): "x" * (MAX_TEXT - 5)})
     assert replies.get(short.id) == {QUESTION: "yearly"}
     for number in range(5000):
-        replies.put(Record(owner=str(number)), {QUESTION: "yearly"})
+        replies.put(Conversation(owner=str(number)), {QUESTION: "yearly"})
     assert replies.size <= 1_000_000
 
 

@@ -8,7 +8,7 @@ import pytest
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 
 from agent.errors import NotFound
-from agent.history import Entry, HistoryStore, Record
+from agent.history import Conversation, Entry, HistoryStore
 from agent.history.memory import MemoryStore
 from agent.web.chat.journal import branch
 from agent.web.chat.recent_histories import ENTRY_BYTES, MAX_HISTORY_BYTES, NEWEST, PAGE, READ_BYTES, RecentHistories
@@ -22,13 +22,13 @@ class CountingStore(MemoryStore):
 
     read = 0
 
-    async def history(self, record: Record, *, limit: int | None = None) -> list[Entry]:
+    async def history(self, record: Conversation, *, limit: int | None = None) -> list[Entry]:
         entries = await super().history(record, limit=limit)
         self.read += len(entries)
         return entries
 
 
-async def grown(store: HistoryStore, record: Record, count: int, text: str = "said") -> Record:
+async def grown(store: HistoryStore, record: Conversation, count: int, text: str = "said") -> Conversation:
     """Store a record with `count` more entries after its head."""
     entries: list[Entry] = []
     for number in range(count):
@@ -44,7 +44,7 @@ def ids(entries: Sequence[Entry]) -> list[str]:
 
 async def test_kept_history_is_that_of_the_store() -> None:
     store, chance = MemoryStore(), random.Random(7)
-    histories, record = RecentHistories(store), await grown(store, Record(owner="ann"), 3)
+    histories, record = RecentHistories(store), await grown(store, Conversation(owner="ann"), 3)
     for _ in range(60):
         known: list[str | None] = [None, *ids(await store.entries(record))]
         if chance.random() < 0.3:  # a retry, an edit or an undo
@@ -56,7 +56,7 @@ async def test_kept_history_is_that_of_the_store() -> None:
 
 async def test_message_does_not_read_whole_history_again() -> None:
     store = CountingStore()
-    histories, record = RecentHistories(store), await grown(store, Record(owner="ann"), 400)
+    histories, record = RecentHistories(store), await grown(store, Conversation(owner="ann"), 400)
     await histories.read(record)
     store.read = 0
     record = await grown(store, record, 2)
@@ -66,10 +66,10 @@ async def test_message_does_not_read_whole_history_again() -> None:
 
 async def test_kept_history_is_refused_like_a_stored_one() -> None:
     store = MemoryStore()
-    histories, record = RecentHistories(store), await grown(store, Record(owner="ann"), 3)
+    histories, record = RecentHistories(store), await grown(store, Conversation(owner="ann"), 3)
     await histories.read(record)
     with pytest.raises(NotFound):
-        await histories.read(Record(id=record.id, owner="bob", head_id=record.head_id, revision=1))
+        await histories.read(Conversation(id=record.id, owner="bob", head_id=record.head_id, revision=1))
     await store.delete(record.id, owner="ann")
     with pytest.raises(NotFound):
         await histories.read(record)
@@ -78,11 +78,11 @@ async def test_kept_history_is_refused_like_a_stored_one() -> None:
 async def test_kept_histories_are_bounded() -> None:
     store = MemoryStore()
     histories = RecentHistories(store, max_bytes=3 * LONG * ENTRY_BYTES)
-    records = [await grown(store, Record(owner="ann"), LONG) for _ in range(4)]
+    records = [await grown(store, Conversation(owner="ann"), LONG) for _ in range(4)]
     for record in records:
         await histories.read(record)
     assert 0 < histories.size <= 3 * LONG * ENTRY_BYTES
-    long = await grown(store, Record(owner="ann"), LONG, "long" * 10_000)
+    long = await grown(store, Conversation(owner="ann"), LONG, "long" * 10_000)
     assert len((await histories.read(long)).entries) == LONG
     assert histories.size <= 3 * LONG * ENTRY_BYTES
     unused = RecentHistories(store, kept_seconds=0.0)
@@ -93,7 +93,7 @@ async def test_kept_histories_are_bounded() -> None:
 
 async def test_short_history_is_read_and_not_kept() -> None:
     store = CountingStore()
-    histories, record = RecentHistories(store), await grown(store, Record(owner="ann"), NEWEST)
+    histories, record = RecentHistories(store), await grown(store, Conversation(owner="ann"), NEWEST)
     assert (await histories.read(record)).entries == await store.history(record)
     assert histories.size == 0
     longer = await grown(store, record, 1)
@@ -109,7 +109,7 @@ async def test_reading_costs_no_more_in_longer_histories() -> None:
     store = CountingStore()
     histories = RecentHistories(store)
     for count in (6_000, 10_000):
-        record = await grown(store, Record(owner="ann"), count)
+        record = await grown(store, Conversation(owner="ann"), count)
         store.read = 0
         found = await histories.read(record)
         assert store.read <= READ_BYTES // ENTRY_BYTES + PAGE

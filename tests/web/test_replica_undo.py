@@ -11,7 +11,7 @@ import pytest
 
 from agent.errors import NotFound
 from agent.files.store import MediaStore
-from agent.history import Record, now
+from agent.history import Conversation, now
 from agent.web.chat.conversation_list import ConversationList
 from agent.web.chat.expiry import UNDO_SECONDS, ExpiredConversations, RetentionPeriods
 from tests.conftest import App
@@ -69,7 +69,7 @@ def test_deletion_is_undone_by_another_process(
 
 async def test_first_process_erases_only_what_is_still_deleted(build: Build) -> None:
     one, other = await build(), await build()
-    kept, gone = [await one.store.save(Record(owner="ann")) for _ in range(2)]
+    kept, gone = [await one.store.save(Conversation(owner="ann")) for _ in range(2)]
     for record in (kept, gone):
         await one.page.list.delete("ann", record.id)
     await other.page.list.restore("ann", kept.id)
@@ -85,7 +85,7 @@ async def test_first_process_erases_only_what_is_still_deleted(build: Build) -> 
 async def test_undone_deletion_expires_as_before(build: Build, tmp_path: Path) -> None:
     one, other = [with_periods(await build(), tmp_path) for _ in range(2)]
     store = (await build()).store
-    record = await store.save(Record(owner="ann"))
+    record = await store.save(Conversation(owner="ann"))
     assert await store.retention.set_expiry(record, record.updated_at + timedelta(days=3))
     before = await store.get(record.id, owner="ann")
     await one.delete("ann", record.id)
@@ -98,7 +98,7 @@ async def test_only_a_recent_deletion_is_undone(build: Build, tmp_path: Path) ->
     """Neither an old deletion is undone, nor one of another owner, nor is a conversation kept whose time is over."""
     house = await build()
     other, store = with_periods(house, tmp_path), house.store
-    record = await store.save(Record(owner="ann"))
+    record = await store.save(Conversation(owner="ann"))
     for seconds, owner in ((UNDO_SECONDS + 1, "ann"), (1, "an"), (1, "ann2")):
         await store.retention.set_expiry(record, now() - timedelta(seconds=seconds))
         with pytest.raises(NotFound):
@@ -121,7 +121,7 @@ async def test_processes_whose_clocks_differ_agree(
     one, house = with_periods(await build(), tmp_path), await build()
     other, store = with_periods(house, tmp_path), house.store
     expired = ExpiredConversations(store, MediaStore(tmp_path / "media"), house.page.live_runs.is_busy)
-    record = await store.save(Record(owner="ann"))
+    record = await store.save(Conversation(owner="ann"))
     for mine, others in ((ahead, timedelta()), (timedelta(), ahead)):
         set_clock(mine)
         await one.delete("ann", record.id)

@@ -18,7 +18,7 @@ from pydantic_ai.messages import TextPart, ThinkingPart
 from agent import Agent, Endpoint, Limits, connect
 from agent.errors import HistoryError, StoreUnavailable
 from agent.files.store import MediaStore
-from agent.history import Entry, HistoryStore, Record
+from agent.history import Conversation, Entry, HistoryStore
 from agent.history.key_value import KeyValueRuns
 from agent.history.memory import MemoryStore
 from agent.history.run_events import RunEvent, RunEvents, UnfinishedRun
@@ -28,7 +28,7 @@ from agent.web.answer_frames import TurnFrames
 from agent.web.chat.answers import LiveRun, LiveRuns, StoredRun
 from agent.web.chat.journal import Omitted, StoreJournal
 from agent.web.chat.recovery import LostRuns, partial_answer
-from agent.web.chat.transcript import Bubble, fold_responses, to_turns
+from agent.web.chat.transcript import TurnBubble, fold_responses, to_turns
 from agent.web.chat.views import RunningTurn
 from agent.web.run_event_routes import CHUNK, RunFrames, StoredFrames, stream
 from tests.support.fakes import Act, FakeConnection, Step, Words
@@ -37,7 +37,7 @@ from tests.support.models import QWEN3
 from tests.support.scripted_runs import LIMITS, OWNER, QUICK, scripted_tools, steps
 from tests.support.scripted_server import Running
 
-RECORD = Record(owner=OWNER)
+RECORD = Conversation(owner=OWNER)
 
 
 def begin(script: Sequence[Step], store: HistoryStore, limits: Limits | None = None, *, hangs: bool = False) -> LiveRun:
@@ -76,7 +76,7 @@ def folded(events: Sequence[RunEvent]) -> list[tuple[str, Any]]:
 
 
 def shown(responses: Sequence[Response]) -> list[tuple[str, Any]]:
-    bubbles: list[Bubble] = []
+    bubbles: list[TurnBubble] = []
     fold_responses(bubbles, responses, since=len(responses))  # results in the order of their ends, not of their calls
     return [(bubble.first.type, bubble.content) for bubble in bubbles]
 
@@ -149,7 +149,9 @@ class FailingStore(MemoryStore):
         self.refuses = ""
         self.runs = FailingRuns(self._storage, self)
 
-    async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
+    async def save(
+        self, record: Conversation, entries: Sequence[Entry] = (), events: RunEvents | None = None
+    ) -> Conversation:
         if self.refuses == "answer" and entries and entries[-1].note.ended:
             raise HistoryError("the disk is full")
         return await super().save(record, entries, events)
@@ -202,7 +204,9 @@ async def test_end_says_whether_a_waiting_message_can_follow(script: list[Words 
 
 async def test_reader_sees_the_end_only_when_it_is_stored() -> None:
     class SlowStore(MemoryStore):
-        async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
+        async def save(
+            self, record: Conversation, entries: Sequence[Entry] = (), events: RunEvents | None = None
+        ) -> Conversation:
             if entries and entries[-1].note.ended:
                 assert live.log.events[-1].value["type"] != "ended"
                 assert events is not None
@@ -220,7 +224,9 @@ async def test_stream_beats_while_the_store_is_slow() -> None:
     is_saving, is_heard = asyncio.Event(), asyncio.Event()
 
     class SlowStore(MemoryStore):
-        async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
+        async def save(
+            self, record: Conversation, entries: Sequence[Entry] = (), events: RunEvents | None = None
+        ) -> Conversation:
             if entries and entries[-1].note.ended:
                 is_saving.set()
                 await is_heard.wait()

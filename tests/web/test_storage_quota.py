@@ -14,7 +14,7 @@ from pydantic_ai.messages import BinaryContent, ModelRequest, UserPromptPart
 from agent.errors import HistoryError, Limited
 from agent.files.references import references_in
 from agent.files.store import MediaStore
-from agent.history import Entry, Note, Record
+from agent.history import Conversation, Entry, Note
 from agent.history.key_value import KeyValueRetention
 from agent.history.memory import MemoryStore
 from agent.settings import PublicSettings
@@ -41,7 +41,7 @@ class StickyStore(MemoryStore):
         self.on_choice: Callable[[], Awaitable[object]] | None = None
         self.retention = StickyRetention(self._storage, self.stuck)
 
-    async def entries(self, record: Record) -> Sequence[Entry]:
+    async def entries(self, record: Conversation) -> Sequence[Entry]:
         call, self.on_choice = self.on_choice, None
         if call is not None:
             await call()
@@ -52,7 +52,7 @@ class StickyStore(MemoryStore):
 class StickyRetention(KeyValueRetention):
     stuck: set[str]
 
-    async def erase_unused(self, owner: str, records: Sequence[Record]) -> bool:
+    async def erase_unused(self, owner: str, records: Sequence[Conversation]) -> bool:
         if not self.stuck.isdisjoint(record.id for record in records):
             raise HistoryError("The file is locked.")
         return await super().erase_unused(owner, records)
@@ -76,9 +76,9 @@ class Room:
         limit = PublicSettings(**limits)  # type: ignore[arg-type]
         self.quota = StorageQuota(limit, self.store, self.media, folder, free=lambda _: free)
 
-    async def talk(self, owner: str) -> Record:
+    async def talk(self, owner: str) -> Conversation:
         """Store a conversation with a file."""
-        journal = StoreJournal(self.store, self.media, Record(owner=owner), Omitted(), LIFETIMES)
+        journal = StoreJournal(self.store, self.media, Conversation(owner=owner), Omitted(), LIFETIMES)
         mine = large_file(400_000)
         await journal.write(ModelRequest([UserPromptPart(["See", mine])]), Note(ended="stop"))
         return journal.record

@@ -16,7 +16,7 @@ from pydantic_ai.messages import BinaryContent, FilePart, ModelRequest, ModelRes
 from agent.files.owner_files import FILE_BYTES
 from agent.files.places import LocalFolder
 from agent.files.store import MediaStore
-from agent.history import Note, Record
+from agent.history import Conversation, Note
 from agent.history.memory import MemoryStore
 from agent.history.sql.sqlite import SqliteStore
 from agent.models.catalog import ModelSpec
@@ -70,11 +70,11 @@ class PausingStore(MemoryStore):
             self.reached.set()
             await self.proceed.wait()
 
-    async def get(self, conversation_id: str, *, owner: str) -> Record:
+    async def get(self, conversation_id: str, *, owner: str) -> Conversation:
         await self._pause("get")
         return await super().get(conversation_id, owner=owner)
 
-    async def save(self, record: Record, entries: Any = (), events: Any = None) -> Record:
+    async def save(self, record: Conversation, entries: Any = (), events: Any = None) -> Conversation:
         await self._pause("save")
         return await super().save(record, entries, events)
 
@@ -226,7 +226,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 async def talk(store: MemoryStore | SqliteStore, media: MediaStore, folder: Path, owner: str) -> list[str]:
     """Store a conversation with an abandoned branch. Return the ids of a visitor's and a model's file in each."""
-    journal = StoreJournal(store, media, Record(owner=owner), Omitted())
+    journal = StoreJournal(store, media, Conversation(owner=owner), Omitted())
     ids = list[str]()
     for _ in range(2):
         mine = BinaryContent(os.urandom(100), media_type="image/png")
@@ -276,7 +276,7 @@ async def test_files_of_a_lost_history_stay_when_new_chats_come(
     lost = await media.add("bob", file_of(100, 1), "lost")
     os.utime(tmp_path / "media" / "bob" / lost, (now - 2 * KEPT_SECONDS, now - 2 * KEPT_SECONDS))
     assert await OrphanedFiles(store, media, clock=lambda: now - 60).remove() == 0
-    await store.save(Record(owner="bob"))
+    await store.save(Conversation(owner="bob"))
     named = await talk(store, media, tmp_path / "media", "ann")
     for owner in ("ann", "bob"):
         await media.add(owner, file_of(100, 2), "gone")

@@ -14,13 +14,13 @@ from pydantic_ai.messages import BinaryContent
 from agent.errors import AgentError, Conflict, HistoryError, InputError, Limited, NotFound
 from agent.files.places import LocalFolder
 from agent.files.references import reference_of
-from agent.history import HistoryStore, Link, Record, RunEvent, RunEvents
+from agent.history import Conversation, HistoryStore, Link, RunEvent, RunEvents
 from agent.i18n.translator import ENGLISH
 from agent.models.catalog import ModelSpec
 from agent.providers.connection import Endpoint, ServedModel
 from agent.settings import LocalSettings, Settings
 from agent.tools import tool
-from agent.tools.tool import ask_user
+from agent.tools.function_tools import ask_user
 from agent.transfer.export import Exporter
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
@@ -179,7 +179,7 @@ async def test_others_do_not_reach_it(house: House) -> None:
         (NotFound, lambda: house.store.links.of(chat, owner="bob")),
         (NotFound, lambda: house.store.label(chat, owner="bob", title="Mine")),
         (NotFound, lambda: house.store.delete(chat, owner="bob")),
-        (NotFound, lambda: house.store.save(Record(id=chat, owner="bob", revision=1))),
+        (NotFound, lambda: house.store.save(Conversation(id=chat, owner="bob", revision=1))),
         (NotFound, lambda: house.media.find("bob", file.name)),
         (NotFound, lambda: house.media.read("bob", file.name)),
         (NotFound, lambda: house.media.add("bob", BinaryContent(b"x", media_type="text/plain"), reference_of(chat))),
@@ -194,8 +194,8 @@ async def test_others_do_not_reach_it(house: House) -> None:
     with pytest.raises(NotFound):
         page.temporary.leave("bob", chat)
     page.temporary.erase_all("bob")
-    assert await house.store.entries(Record(id=chat, owner="bob")) == []
-    assert not await house.store.retention.erase(Record(id=chat, owner="bob", revision=1))
+    assert await house.store.entries(Conversation(id=chat, owner="bob")) == []
+    assert not await house.store.retention.erase(Conversation(id=chat, owner="bob", revision=1))
     assert house.memory.get(chat, "ann").is_left is False
     assert not live.run.done
     await page.running.stop([chat], "ann")

@@ -19,7 +19,7 @@ from agent.i18n.translator import ENGLISH, LANGUAGES, Translator
 from agent.rendering.bubbles import Bubble
 from agent.transfer.document import blocks_of
 from agent.transfer.html import data_urls, to_html
-from agent.web.chat.transcript import Turn, to_turns
+from agent.web.chat.transcript import ConversationTurn, to_turns
 from agent.web.chat.turns import render_turn
 from tests.support.history_stores import prompt
 
@@ -38,11 +38,11 @@ def entries_of(*messages: ModelMessage, thoughts: tuple[float, ...] = (2.3, 0.5)
     return entries
 
 
-def turn_of(*messages: ModelMessage) -> Turn:
+def turn_of(*messages: ModelMessage) -> ConversationTurn:
     return to_turns(entries_of(*messages))[-1]
 
 
-def rows(turn: Turn, language: str = "en") -> list[Bubble]:
+def rows(turn: ConversationTurn, language: str = "en") -> list[Bubble]:
     return [one for one in render_turn(turn, Translator(language))["bubbles"] if one["kind"] == "steps"]
 
 

@@ -24,7 +24,7 @@ from pydantic_ai.messages import BinaryContent, ImageUrl, ModelRequest, UserProm
 from agent.errors import HistoryError
 from agent.files.references import files_named_in
 from agent.files.store import ROUTE, MediaStore
-from agent.history import Entry, HistoryStore, Record, now
+from agent.history import Conversation, Entry, HistoryStore, now
 from agent.history.memory import MemoryStore
 from agent.i18n.translator import ENGLISH
 from agent.settings import LocalSettings, Settings
@@ -425,10 +425,10 @@ class House:
         assert isinstance(last, ImportResult)
         return last
 
-    async def chats(self) -> list[Record]:
+    async def chats(self) -> list[Conversation]:
         return await self.store.list(ANN.owner)
 
-    async def texts(self, record: Record) -> list[str]:
+    async def texts(self, record: Conversation) -> list[str]:
         return texts_of(await self.store.history(await self.store.get(record.id, owner=ANN.owner)))
 
 
@@ -481,9 +481,9 @@ async def test_versions_of_a_chat_are_imported_oldest_first(house: House) -> Non
 async def test_killed_import_is_ended(house: House, is_shown: bool) -> None:
     """It leaves nothing, unless its end was reached: then it leaves everything."""
     began, kept = now(), Entry(parent_id=None, message=prompt("kept"))
-    await house.store.save(Record(owner=ANN.owner, head_id=kept.id, title="kept"), [kept])
+    await house.store.save(Conversation(owner=ANN.owner, head_id=kept.id, title="kept"), [kept])
     await house.bring([chat("b", "2")])
-    records = [hidden(Record(owner=ANN.owner, title=str(number)), began) for number in range(3)]
+    records = [hidden(Conversation(owner=ANN.owner, title=str(number)), began) for number in range(3)]
     records = [await house.store.save(record) for record in records]
     assert [one.title for one in await house.chats()] == ["kept", "b"]
     if is_shown:
@@ -616,7 +616,7 @@ class Cut:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.store, name)
 
-    async def save(self, record: Record, entries: Sequence[Entry] = ()) -> Record:
+    async def save(self, record: Conversation, entries: Sequence[Entry] = ()) -> Conversation:
         """Save, then hang."""
         saved = await self.store.save(record, entries)
         assert await self.store.list(record.owner) == []
@@ -633,7 +633,7 @@ async def test_copy_of_a_link_is_whole_or_nothing(house: House) -> None:
     texts = [f"{number} " + "x" * 8000 for number in range(7)]
     pictures = [ModelRequest([UserPromptPart(["Look", ImageUrl(ROUTE + file)])]) for _ in range(2)]
     entries = chain(pictures[0], *map(prompt, texts), pictures[1])
-    record = await house.store.save(Record(owner="bob", head_id=entries[-1].id, title="Ships"), entries)
+    record = await house.store.save(Conversation(owner="bob", head_id=entries[-1].id, title="Ships"), entries)
     links = ChatLinks(house.store, SETTINGS)
     token, _link = await links.create("bob", record.id, LinkChoices(days=None, with_files=True))
 

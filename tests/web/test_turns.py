@@ -39,7 +39,7 @@ from agent.rendering.bubbles import edits
 from agent.responses import BubbleMarker, Piece, Response
 from agent.web.answer_frames import TurnFrames
 from agent.web.chat.answers import LiveRuns
-from agent.web.chat.transcript import Turn, fold_responses, relabel_last, to_turns
+from agent.web.chat.transcript import ConversationTurn, fold_responses, relabel_last, to_turns
 from agent.web.chat.turns import TurnRenderer, render_turn
 from agent.web.chat.views import RunningTurn
 from tests.support.fakes import FakeConnection, Step, Words
@@ -85,7 +85,7 @@ def test_grown_turn_is_the_stored_one(pieces: list[Piece], sizes: list[int], is_
     renderer, shown, bubbles, now = TurnRenderer(), None, list[Any](), 0.0
     responses = said(pieces)
     bounds = sorted({*(min(one, len(responses)) for one in accumulate(sizes)), len(responses)})
-    turn = Turn(user=USER, bubbles=bubbles, note=None)
+    turn = ConversationTurn(user=USER, bubbles=bubbles, note=None)
     for first, after in zip([0, *bounds], bounds, strict=False):
         fold_responses(bubbles, responses[first:after], [now] * (after - first))
         now += 1
@@ -108,7 +108,7 @@ def test_bubble_begins_where_the_type_is_switched(pieces: list[Piece]) -> None:
     begun = [one.type for one in responses if one.is_type_switched]
     texts = [bubble.text for bubble in bubbles]
     kinds = [kind for kind, text in zip(begun, texts, strict=True) if kind != "output_text" or text.strip()]
-    shown = render_turn(Turn(user=USER, bubbles=bubbles, note=END))["bubbles"]
+    shown = render_turn(ConversationTurn(user=USER, bubbles=bubbles, note=END))["bubbles"]
     mine = [one["kind"] for one in shown if one["kind"] not in ("user", "steps")]
     if not any(kind == "output_text" for kind in kinds[-1:]):
         mine = [kind for kind in mine if kind != "error"]  # of the empty answer
@@ -226,7 +226,7 @@ def test_cost_of_an_update_does_not_depend_on_what_came_before(monkeypatch: pyte
 
     monkeypatch.setattr(markdown._MARKDOWN.renderer, "render", counted)  # pyright: ignore[reportPrivateUsage]
     renderer, bubbles, stamp = TurnRenderer(), list[Any](), BubbleMarker()
-    turn, before = Turn(user=USER, bubbles=bubbles, note=None), None
+    turn, before = ConversationTurn(user=USER, bubbles=bubbles, note=None), None
     for number in range(20):
         pieces: list[Piece] = [("reasoning", "Hm."), call(str(number)), result(str(number), is_error=False)]
         fold_responses(bubbles, map(stamp, pieces))
@@ -266,7 +266,7 @@ def test_new_page_sees_what_the_next_edits_change() -> None:
     """The text has grown since the last edits. With them, the page would get that twice."""
     bubbles = list[Any]()
     fold_responses(bubbles, said([("reasoning", "Hm."), ("output_text", "```pytho")]), [1.0, 2.0])
-    renderer, turn = TurnRenderer(), Turn(user=USER, bubbles=bubbles, note=None)
+    renderer, turn = TurnRenderer(), ConversationTurn(user=USER, bubbles=bubbles, note=None)
     last = renderer.render(turn)
     bubbles[-1].texts.append("n\nprint(1)")
     first = renderer.render(turn, is_first=True)
@@ -277,7 +277,7 @@ def test_new_page_sees_what_the_next_edits_change() -> None:
 def test_seconds_change_only_with_their_bubble() -> None:
     bubbles = list[Any]()
     fold_responses(bubbles, said([("reasoning", "Hm.")]), [1.0])
-    renderer, turn = TurnRenderer(), Turn(user=USER, bubbles=bubbles, note=None)
+    renderer, turn = TurnRenderer(), ConversationTurn(user=USER, bubbles=bubbles, note=None)
     first = renderer.render(replace(turn, watched_since=3.0))
     assert first["bubbles"][1].get("seconds") == 2.0
     later = replace(turn, watched_since=9.0)

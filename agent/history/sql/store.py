@@ -8,11 +8,11 @@ from functools import partial
 
 from agent.errors import Conflict, HistoryError, NotFound
 from agent.history.codec import (
-    dump_record,
+    dump_conversation,
     dumped,
     in_steps,
+    load_conversations,
     load_entries,
-    load_records,
     load_undamaged,
     next_revision,
     place_at,
@@ -20,7 +20,15 @@ from agent.history.codec import (
 )
 from agent.history.contract import LinkStore, RetentionStore, RunStore, delete_vectors
 from agent.history.links import NO_LINK, USED_DIGEST, Link, dump_link, live_links, load_link, too_many
-from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, NO_ENTRY, Entry, Record, steady_of, versions_of
+from agent.history.records import (
+    CHANGED_ELSEWHERE,
+    NO_CONVERSATION,
+    NO_ENTRY,
+    Conversation,
+    Entry,
+    steady_of,
+    versions_of,
+)
 from agent.history.run_events import (
     LEASE_SECONDS,
     NO_RUN,
@@ -33,7 +41,7 @@ from agent.history.run_events import (
     join_events,
     split_events,
 )
-from agent.history.search import SearchHit, fold, hits_as_shown, hits_in, hits_with_branches, words_of
+from agent.history.search import ConversationHit, fold, hits_as_shown, hits_in, hits_with_branches, words_of
 from agent.history.sql.database import LIVE, Database, Row, Steps, Value, Values, single
 from agent.system.threads import DECODING
 
@@ -135,7 +143,7 @@ class SqlRuns:
         rows = await self._database.write(single(_LOOK, id=run_id, owner=owner, stop=stop))
         return _unfinished(rows[0], owner) if rows else None
 
-    async def would_lose(self, record: Record) -> bool:
+    async def would_lose(self, record: Conversation) -> bool:
         """Implement `RunStore.would_lose`."""
         return bool(await self._database.rows(_WOULD_LOSE, ids=[record.id]))
 
@@ -314,18 +322,18 @@ class SqlRetention:
 
     async def expiring(
         self, by: datetime, *, owners: str = "", limit: int = 50, skip: Collection[str] = ()
-    ) -> Sequence[Record]:
+    ) -> Sequence[Conversation]:
         """Implement `RetentionStore.expiring`."""
         values: Values = {**_prefix(owners), "by": by.timestamp(), "limit": max(limit, 0), "skip": [*skip]}
         return [_expiring(row) for row in await self._database.rows(_EXPIRING_OF if owners else _EXPIRING, **values)]
 
-    async def set_expiry(self, record: Record, expires_at: datetime | None) -> bool:
+    async def set_expiry(self, record: Conversation, expires_at: datetime | None) -> bool:
         """Implement `RetentionStore.set_expiry`."""
         same = await self._database.rows(_SAME, id=record.id, owner=record.owner, revision=record.revision)
         stored = load_undamaged(same[0][0]) if same else None
         return stored is not None and bool(await self._put(_PUT_EXPIRY, [replace(stored, expires_at=expires_at)]))
 
-    async def add_expiry(self, until: Callable[[Record], datetime | None], *, owners: str = "") -> int:
+    async def add_expiry(self, until: Callable[[Conversation], datetime | None], *, owners: str = "") -> int:
         """Implement `RetentionStore.add_expiry`, in batches, so that other writers get their turn."""
         added, sql, after = 0, _FIRST_WITHOUT_EXPIRY, ""
         while rows := await self._database.rows(sql, id=after, **_prefix(owners)):
@@ -351,12 +359,12 @@ class SqlRetention:
             for row in await self._database.rows(_TEXTS, ids=ids, owner=owner):
                 yield row[0]
 
-    async def erase(self, record: Record) -> bool:
+    async def erase(self, record: Conversation) -> bool:
         """Implement `RetentionStore.erase`."""
         values: Values = {"id": record.id, "owner": record.owner, "revision": record.revision, "ends": _end_of(record)}
         return bool(await self._database.erase(single(_ERASE, **values)))
 
-    async def erase_unused(self, owner: str, records: Sequence[Record]) -> bool:
+    async def erase_unused(self, owner: str, records: Sequence[Conversation]) -> bool:
         """Implement `RetentionStore.erase_unused`."""
         return await self._database.erase(partial(_erase_unused, owner, records))
 
@@ -364,9 +372,9 @@ class SqlRetention:
         """Implement `RetentionStore.wipe`."""
         await self._database.wipe()
 
-    async def _put(self, sql: str, records: Sequence[Record]) -> int:
+    async def _put(self, sql: str, records: Sequence[Conversation]) -> int:
         """Store the expiry of each record that was not saved in the meantime; return their number."""
-        texts = [dump_record(record) for record in records]
+        texts = [dump_conversation(record) for record in records]
         values: list[Values] = [
             {
                 "id": record.id,
@@ -384,7 +392,7 @@ class SqlRetention:
         return await self._database.write(work, frees_space=True)
 
 
-def _erase_unused(owner: str, records: Sequence[Record]) -> Steps[bool]:
+def _erase_unused(owner: str, records: Sequence[Conversation]) -> Steps[bool]:
     """Erase what was locked before it was compared: only a new conversation of the owner can be stored meanwhile."""
     stored = yield _LOCK_ALL, {"owner": owner}
     ids = [row[0] for row in stored]
@@ -399,7 +407,7 @@ def _prefix(owners: str) -> Values:
     return {"owners": owners, "beyond": owners + "\U0010ffff"}
 
 
-def _end_of(record: Record) -> float | None:
+def _end_of(record: Conversation) -> float | None:
     return record.expires_at.timestamp() if record.expires_at else None
 
 
@@ -416,12 +424,12 @@ def _portions(rows: Sequence[Row]) -> Iterator[list[str]]:
         yield ids
 
 
-def _expiring(row: Row) -> Record:
+def _expiring(row: Row) -> Conversation:
     """Return the record in a row of `_EXPIRING`. If its text is damaged, the result has only what the columns have."""
     if record := load_undamaged(row[0]):
         return replace(record, title=row[1], pinned=bool(row[2]))
     ends = datetime.fromtimestamp(row[7], UTC)
-    return Record(id=row[3], owner=row[4], revision=row[5], head_id=row[6], expires_at=ends)
+    return Conversation(id=row[3], owner=row[4], revision=row[5], head_id=row[6], expires_at=ends)
 
 
 # Conversations and their entries
@@ -563,7 +571,9 @@ class SqlStore:
         self.links: LinkStore = SqlLinks(database)
         self.retention: RetentionStore = SqlRetention(database)
 
-    async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
+    async def save(
+        self, record: Conversation, entries: Sequence[Entry] = (), events: RunEvents | None = None
+    ) -> Conversation:
         """Implement `HistoryStore.save`."""
         texts, searched = await dumped(entries)
         at = self._database.clock()
@@ -572,11 +582,11 @@ class SqlStore:
         saving = _Saving(saved, text, entries, texts, searched, is_old=saved.updated_at < at)
         return await self._database.write(partial(self._save, saving, events))
 
-    async def get(self, conversation_id: str, *, owner: str) -> Record:
+    async def get(self, conversation_id: str, *, owner: str) -> Conversation:
         """Implement `HistoryStore.get`."""
         return _one(self._database, await self._database.rows(_GET, id=conversation_id, owner=owner))
 
-    async def history(self, record: Record, *, limit: int | None = None) -> list[Entry]:
+    async def history(self, record: Conversation, *, limit: int | None = None) -> list[Entry]:
         """Implement `HistoryStore.history`."""
         if record.head_id is None or (limit is not None and limit <= 0):
             await self.get(record.id, owner=record.owner)
@@ -587,12 +597,12 @@ class SqlStore:
             raise NotFound(NO_ENTRY)
         return await _entries(self._database, rows)
 
-    async def entries(self, record: Record) -> Sequence[Entry]:
+    async def entries(self, record: Conversation) -> Sequence[Entry]:
         """Implement `HistoryStore.entries`."""
         return await _entries(self._database, await self._database.rows(_ENTRIES, id=record.id, owner=record.owner))
 
     async def find(
-        self, record: Record, *, ids: Collection[str] = (), after: Collection[str | None] = ()
+        self, record: Conversation, *, ids: Collection[str] = (), after: Collection[str | None] = ()
     ) -> Sequence[Entry]:
         """Implement `HistoryStore.find`."""
         parents = [one for one in after if one is not None]
@@ -601,19 +611,21 @@ class SqlStore:
             self._database, await self._database.rows(_FIND, id=record.id, owner=record.owner, **wanted)
         )
 
-    async def following(self, record: Record, entry_id: str) -> Sequence[str]:
+    async def following(self, record: Conversation, entry_id: str) -> Sequence[str]:
         """Implement `HistoryStore.following`."""
         rows = await self._database.rows(_FOLLOWING, id=record.id, owner=record.owner, entry_id=entry_id)
         return [row[0] for row in rows]
 
-    async def list(self, owner: str, *, limit: int = 50, offset: int = 0, pinned: bool | None = None) -> list[Record]:
+    async def list(
+        self, owner: str, *, limit: int = 50, offset: int = 0, pinned: bool | None = None
+    ) -> list[Conversation]:
         """Implement `HistoryStore.list`."""
         sql = _LIST.format(pinned=_PINNED[pinned])
         return _records(
             self._database, await self._database.rows(sql, owner=owner, limit=max(limit, 0), offset=max(offset, 0))
         )
 
-    async def search(self, owner: str, query: str, *, limit: int = 20) -> Sequence[SearchHit]:
+    async def search(self, owner: str, query: str, *, limit: int = 20) -> Sequence[ConversationHit]:
         """Implement `HistoryStore.search`. Reads all text of the owner, unless the database has an index of words."""
         words, limit = words_of(query), max(limit, 0)
         values = {f"word{number}": word for number, word in enumerate(words)}
@@ -647,7 +659,7 @@ class SqlStore:
         title: str | None = None,
         pinned: bool | None = None,
         instead_of: str | None = None,
-    ) -> Record:
+    ) -> Conversation:
         """Implement `HistoryStore.label`."""
         if title is not None:
             title = stored_title(title)
@@ -666,7 +678,7 @@ class SqlStore:
         """Implement `HistoryStore.aclose`. Writes in progress are finished first."""
         await self._database.aclose()
 
-    def _save(self, saving: "_Saving", events: RunEvents | None) -> Steps[Record]:
+    def _save(self, saving: "_Saving", events: RunEvents | None) -> Steps[Conversation]:
         """Store it in a transaction that locks the conversation. Return the record with its stored label."""
         record = saving.record
         new = [entry.id for entry in saving.entries]
@@ -698,7 +710,7 @@ class _Saving:
     `is_old` is True if the messages are older than the save.
     """
 
-    record: Record
+    record: Conversation
     text: str
     entries: Sequence[Entry]
     texts: Sequence[str]
@@ -711,7 +723,7 @@ class _Saving:
         points = (self.record.head_id, *(entry.parent_id for entry in self.entries))
         return {id_ for id_ in points if id_ is not None} - {entry.id for entry in self.entries}
 
-    def values(self, labelled: Record) -> Values:
+    def values(self, labelled: Conversation) -> Values:
         """Return the values of the record's row, with the label of `labelled`."""
         return {
             "id": labelled.id,
@@ -750,20 +762,20 @@ async def _entries(database: Database, rows: Sequence[Row]) -> list[Entry]:
     return await in_steps(partial(database.load, load_entries), [row[0] for row in rows])
 
 
-def _records(database: Database, rows: Sequence[Row]) -> list[Record]:
+def _records(database: Database, rows: Sequence[Row]) -> list[Conversation]:
     """Return the records in rows that begin with a record and its label."""
-    records = database.load(load_records, [row[0] for row in rows])
+    records = database.load(load_conversations, [row[0] for row in rows])
     return [replace(record, title=row[1], pinned=bool(row[2])) for record, row in zip(records, rows, strict=True)]
 
 
-def _one(database: Database, rows: Sequence[Row]) -> Record:
+def _one(database: Database, rows: Sequence[Row]) -> Conversation:
     """Return the record in the only row. Raises `NotFound` if there is none."""
     if not rows:
         raise NotFound(NO_CONVERSATION)
     return _records(database, rows)[0]
 
 
-def _check_order(record: Record, entries: Sequence[Entry]) -> None:
+def _check_order(record: Conversation, entries: Sequence[Entry]) -> None:
     """Raise `HistoryError` if an entry occurs twice or follows a later one."""
     new, seen = {entry.id for entry in entries}, set[str]()
     for entry in entries:
@@ -785,11 +797,11 @@ def _check(stored: Sequence[Row], revision: int) -> bool:
     return True
 
 
-def _twice(record: Record) -> str:
+def _twice(record: Conversation) -> str:
     return f"Conversation {record.id!r} was not saved: an entry is stored already, and none is ever overwritten."
 
 
-def _broken_link(record: Record) -> str:
+def _broken_link(record: Conversation) -> str:
     return f"Conversation {record.id!r} was not saved: it would point at an entry that is not in it."
 
 

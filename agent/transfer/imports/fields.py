@@ -35,7 +35,7 @@ from agent.errors import InputError
 from agent.files.encodings import decode_text
 from agent.files.parts import attached_text
 from agent.files.store import ROUTE, new_file_id
-from agent.history import Entry, Note, Record, now
+from agent.history import Conversation, Entry, Note, now
 from agent.transfer.imported import (
     ARCHIVED,
     EMPTY,
@@ -125,7 +125,7 @@ def moment(value: Any) -> datetime | None:
 
 
 def source_of(program: str, element: Mapping[str, Any], *names: str) -> str:
-    """Return `Record.source` of a chat: its id in the first of these fields, or a digest of it if it has none."""
+    """Return `Conversation.source` of a chat: its id in the first of these fields, or a digest of it if it has none."""
     id_ = next((found for name in names if (found := text(element.get(name)).strip())), "")
     if not id_ or len(id_) > MAX_SOURCE:
         id_ = sha256((id_ or json.dumps(element, sort_keys=True)).encode("utf-8", "replace")).hexdigest()
@@ -302,7 +302,7 @@ def conversation(
         return None
     times = [entry.note.at for entry in entries if entry.note.at != _UNKNOWN]
     first = created or min([*times, updated or now()])
-    record = Record(
+    record = Conversation(
         owner="",
         title=title[:MAX_TITLE],
         pinned=pinned,

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from agent.errors import AgentError, Conflict, InputError, NotFound, StoreUnavailable
-from agent.history import HistoryStore, Note, Record, RunEvent, UnfinishedRun
+from agent.history import Conversation, HistoryStore, Note, RunEvent, UnfinishedRun
 from agent.i18n.text import LocalizedText, _
 from agent.providers.connection import acting_for
 from agent.providers.retry import Wait
@@ -27,7 +27,7 @@ from agent.web.chat.journal import Omitted, RunLog, StoreJournal, request_of
 from agent.web.chat.recovery import LostRuns
 from agent.web.chat.stored_entries import last_turn
 from agent.web.chat.temporary_stores import is_temporary
-from agent.web.chat.transcript import NO_ENDING, Bubble, cited_texts, fold_responses, generated_files, relabel_last
+from agent.web.chat.transcript import NO_ENDING, TurnBubble, cited_texts, fold_responses, generated_files, relabel_last
 
 IDLE_SECONDS = 1.0
 """Seconds after which readers of a silent run are woken anyway, so that the server notices if they are gone."""
@@ -43,7 +43,7 @@ class Ending:
 
     note: Note
     files: tuple[str, ...]
-    cited: tuple[Bubble, ...] = ()
+    cited: tuple[TurnBubble, ...] = ()
     goes_on: bool = False
 
     @property
@@ -64,7 +64,7 @@ class RunningAnswer(Protocol):
     resumed: bool
     started_at: float
     events: Sequence[RunEvent]
-    bubbles: Sequence[Bubble]
+    bubbles: Sequence[TurnBubble]
     frames: dict[str, Any]
 
     @property
@@ -149,12 +149,19 @@ class LiveRun:
     """
 
     def __init__(
-        self, run: Run, record: Record, log: RunLog, grace: float | None, omitted: Omitted, *, resumed: bool = False
+        self,
+        run: Run,
+        record: Conversation,
+        log: RunLog,
+        grace: float | None,
+        omitted: Omitted,
+        *,
+        resumed: bool = False,
     ) -> None:
         self.run, self.log, self.omitted, self.resumed = run, log, omitted, resumed
         self.run_id, self.conversation, self.owner = run.id, record.id, record.owner
         self.events: Sequence[RunEvent] = log.events
-        self.bubbles: Sequence[Bubble] = log.bubbles
+        self.bubbles: Sequence[TurnBubble] = log.bubbles
         self.started_at, self._grace = monotonic(), grace
         self.frames: dict[str, Any] = {}
         self._watchers = 0
@@ -229,7 +236,7 @@ class LiveRun:
             await self.wait_for_end()
             yield log.number
 
-    async def bubble_updates(self) -> AsyncGenerator[list[Bubble]]:
+    async def bubble_updates(self) -> AsyncGenerator[list[TurnBubble]]:
         """Yield all bubbles after each update while the answer is written, and once more when it has ended."""
         async with aclosing(self.updates()) as updates:
             async for _ in updates:
@@ -465,9 +472,9 @@ class StoredRun:
         self.resumed = request is not None and request.resumed
         self.started_at = self.quiet_since = monotonic()
         self.frames: dict[str, Any] = {}
-        self._events, self._bubbles = list[RunEvent](), list[Bubble]()
+        self._events, self._bubbles = list[RunEvent](), list[TurnBubble]()
         self.events: Sequence[RunEvent] = self._events
-        self.bubbles: Sequence[Bubble] = self._bubbles
+        self.bubbles: Sequence[TurnBubble] = self._bubbles
         self.waiting: Wait | None = None
         self.ending: Ending | None = None
         self.is_end_stored = False  # so that pages read the store, which knows more of the run

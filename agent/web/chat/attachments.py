@@ -152,7 +152,7 @@ PUBLIC_LIMITS = AttachmentLimits(transcribed=4, seconds=600.0)
 TAKES_AT_ONCE = N_("{model} takes {most} in one message. Send {name} in another.")
 TRANSCRIBED_AT_ONCE = N_("Text is extracted from at most {most} files of a message. Send {name} in another.")
 
-Outcome = Literal["as it is", "converted", "extracted", "refused"]
+Treatment = Literal["as it is", "converted", "extracted", "refused"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +165,7 @@ class AttachmentPlan:
     """
 
     name: str
-    outcome: Outcome
+    outcome: Treatment
     text: str
     others: tuple[ModelSpec, ...] = ()
     encoding: str = ""

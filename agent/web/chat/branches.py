@@ -14,7 +14,7 @@ from agent.errors import AgentError, Conflict
 from agent.files.long_documents import without_passages
 from agent.files.references import references_in
 from agent.files.store import MediaStore
-from agent.history import Entry, HistoryStore, Record
+from agent.history import Conversation, Entry, HistoryStore
 from agent.messages.repair import count_bytes
 from agent.system.threads import run_to_completion
 from agent.web.chat.answers import STILL_WRITING
@@ -25,7 +25,7 @@ from agent.web.chat.storage_quota import MESSAGE_BYTES, StorageQuota
 from agent.web.chat.temporary import TemporaryChats
 from agent.web.chat.temporary_stores import is_temporary
 from agent.web.chat.titles import first_words, next_title, rename, without_number
-from agent.web.chat.transcript import TurnVersions, Versions, content_parts, has_first_words, is_prompt
+from agent.web.chat.transcript import MessageVersions, TurnVersions, content_parts, has_first_words, is_prompt
 from agent.web.chat.visitor import Visitor
 
 
@@ -70,7 +70,7 @@ class Branches:
         record = await self._read(visitor.owner, conversation)
         begins = await self._store.find(record, after=[None])
         entries = _turns_until(entry_id, await self._store.history(record))
-        quota, copied = self._quota, Record(owner=visitor.owner)
+        quota, copied = self._quota, Conversation(owner=visitor.owner)
         if self._temporary is not None and is_temporary(record.id):
             quota, copied = self._temporary, await self._temporary.begin(visitor)
         expires_at = self._periods.until(visitor.owner, running=False)
@@ -91,7 +91,7 @@ class Branches:
         hits = await self._store.search(owner, without_number(title))
         return next_title(title, [hit.record.title for hit in hits])
 
-    async def _save_copy(self, record: Record, copied: Record, entries: Sequence[Entry]) -> None:
+    async def _save_copy(self, record: Conversation, copied: Conversation, entries: Sequence[Entry]) -> None:
         """Add the copy's references to files, then store it, unless the original was deleted meanwhile."""
         references = references_in(copied.id, entries)
         originals = references_in(record.id, entries)  # files of older versions have no references yet
@@ -103,7 +103,7 @@ class Branches:
             await self._media.remove_references(copied.owner, references)
             raise
 
-    async def _read(self, owner: str, conversation: str | None) -> Record:
+    async def _read(self, owner: str, conversation: str | None) -> Conversation:
         if conversation is None:
             raise Conflict(MESSAGE_GONE)
         record = await self._store.get(conversation, owner=owner)
@@ -112,7 +112,7 @@ class Branches:
         return record
 
 
-async def hidden_after(store: HistoryStore, record: Record, entries: Sequence[Entry]) -> str:
+async def hidden_after(store: HistoryStore, record: Conversation, entries: Sequence[Entry]) -> str:
     """Return the id of the message of the visitor that followed what is shown, before it was taken back; "" if none.
 
     `entries` have all that follow what is shown. Of several such messages, it is the one that was left last.
@@ -140,9 +140,9 @@ def versions_in(entries: Sequence[Entry]) -> Mapping[str, TurnVersions]:
         questions = list(place.values())
         newest = tuple(answers[-1] for answers in questions)
         for number, answers in enumerate(questions, 1):
-            question = Versions(newest, number) if len(questions) > 1 else None
+            question = MessageVersions(newest, number) if len(questions) > 1 else None
             for at, id_ in enumerate(answers, 1):
-                answer = Versions(tuple(answers), at) if len(answers) > 1 else None
+                answer = MessageVersions(tuple(answers), at) if len(answers) > 1 else None
                 if question or answer:
                     out[id_] = TurnVersions(question, answer)
     return out

@@ -21,7 +21,7 @@ from agent.files.parts import extracted_text_of
 from agent.files.reading import marked_page
 from agent.files.remarks import refused
 from agent.files.store import ROUTE, MediaStore
-from agent.history import HistoryStore, Record
+from agent.history import Conversation, HistoryStore
 from agent.i18n.text import _
 from agent.providers.connection import RequestQueue, acting_for
 from agent.rendering.sources import shown_title
@@ -35,7 +35,7 @@ MAX_FILES = 3
 MAX_KEPT_LETTERS = 12_000_000
 """Letters of documents that stay prepared for the next search, which take up to 4 bytes each."""
 
-Place = tuple[int, int, int]
+PassagePlace = tuple[int, int, int]
 """The number of a page, counted from 1, and the start and the end of the passage in its text."""
 
 
@@ -94,7 +94,7 @@ class CitedPassages:
             raise NotFound(_("This document is no longer in the chat."))
         return found
 
-    async def _attached(self, record: Record, document: str) -> AsyncGenerator[_Attached]:
+    async def _attached(self, record: Conversation, document: str) -> AsyncGenerator[_Attached]:
         """Yield up to `MAX_FILES` files of this name, the newest first, each once. Reads no more than is asked for."""
         seen = set[str]()
         async with aclosing(newest_first(self._store, record)) as entries:
@@ -145,12 +145,12 @@ class _Search:
         self._thread = Threads("passages", 1)
         self._prepared: OrderedDict[tuple[str, ...], list[SearchableText]] = OrderedDict()
 
-    async def find(self, pages: tuple[str, ...], first: int | None, passage: str) -> Place | None:
+    async def find(self, pages: tuple[str, ...], first: int | None, passage: str) -> PassagePlace | None:
         """Return the place of the passage: on the page `first` if it is there, or else on the first page with it."""
         async with self._queue.slot():
             return await self._thread.run(self._find, pages, first, passage)
 
-    def _find(self, pages: tuple[str, ...], first: int | None, passage: str) -> Place | None:
+    def _find(self, pages: tuple[str, ...], first: int | None, passage: str) -> PassagePlace | None:
         texts = self._prepare(pages)
         for number in [*([first] if first is not None else []), *range(1, len(texts) + 1)]:
             if place := texts[number - 1].find(passage):

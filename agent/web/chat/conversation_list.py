@@ -21,9 +21,9 @@ from agent.history import (
     CHANGED_ELSEWHERE,
     NO_CONVERSATION,
     NO_ENTRY,
+    Conversation,
+    ConversationHit,
     HistoryStore,
-    Record,
-    SearchHit,
     steady_now,
 )
 from agent.i18n.text import _
@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class ListRow:
     """A conversation in the list. `state` says if its answer is being written, or waits for the visitor.
 
     `naming`: the model is writing its title.
@@ -70,13 +70,13 @@ class Page:
     `next_offset` is the offset of the next page, or None after the last one.
     """
 
-    pinned: Sequence[Row]
-    rows: Sequence[Row]
+    pinned: Sequence[ListRow]
+    rows: Sequence[ListRow]
     next_offset: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class MessagePlace:
     """Where a message is: the visitor's message of its turn, and whether that is on the branch that is shown."""
 
     prompt: str
@@ -88,7 +88,7 @@ class Place:
 class _Deleted:
     """A conversation that is hidden since `at`. `record` has the expiry that it had, and `timer` will erase it."""
 
-    record: Record
+    record: Conversation
     at: datetime
     timer: asyncio.TimerHandle
 
@@ -136,7 +136,7 @@ class ConversationList:
             return None
         return viewed if viewed and await self.has(owner, viewed) else found[0].id
 
-    async def row(self, owner: str, conversation: str) -> Row:
+    async def row(self, owner: str, conversation: str) -> ListRow:
         """Return one conversation. Raises `NotFound`."""
         record = await self._store.get(conversation, owner=owner)
         return self._row(record, await self._running.conversations(owner))
@@ -147,12 +147,12 @@ class ConversationList:
             return bool(await self._store.get(conversation, owner=owner))
         return False
 
-    async def search(self, owner: str, query: str) -> Sequence[tuple[Row, SearchHit]]:
+    async def search(self, owner: str, query: str) -> Sequence[tuple[ListRow, ConversationHit]]:
         """Return the conversations with all words of the query, and where these are."""
         hits, answering = await self._store.search(owner, query, limit=PAGE), await self._running.conversations(owner)
         return [(self._row(hit.record, answering), hit) for hit in hits]
 
-    async def find_message(self, owner: str, conversation: str, entry_id: str) -> Place:
+    async def find_message(self, owner: str, conversation: str, entry_id: str) -> MessagePlace:
         """Return where an entry is in its conversation. Raises `NotFound`."""
         record = await self._store.get(conversation, owner=owner)
         turn = await last_turn(self._store, replace(record, head_id=entry_id))
@@ -160,7 +160,7 @@ class ConversationList:
         if prompt is None:
             raise NotFound(NO_ENTRY)
         is_shown = not record.branches or record.head_id in await self._store.following(record, entry_id)
-        return Place(prompt=prompt.id, is_answer=prompt.id != entry_id, is_shown=is_shown)
+        return MessagePlace(prompt=prompt.id, is_answer=prompt.id != entry_id, is_shown=is_shown)
 
     def is_in_use(self, conversation: str) -> bool:
         """Return True if an answer is being written, or a deletion can be undone. It must not be erased then."""
@@ -170,7 +170,7 @@ class ConversationList:
 
     async def change(
         self, owner: str, conversation: str, *, title: str | None = None, pinned: bool | None = None
-    ) -> Row:
+    ) -> ListRow:
         """Set the title or the pin. None leaves them as they are. Raises `NotFound` and `InputError`."""
         if title is not None:
             title = " ".join(title.split())[:TITLE_CHARACTERS]
@@ -191,7 +191,7 @@ class ConversationList:
                 return
         raise Conflict(CHANGED_ELSEWHERE)
 
-    async def restore(self, owner: str, conversation: str) -> Row:
+    async def restore(self, owner: str, conversation: str) -> ListRow:
         """Undo a deletion. Raises `NotFound` if it can no longer be undone."""
         deleted = self._deleted.get(conversation)
         if deleted is not None and deleted.record.owner == owner:
@@ -216,10 +216,10 @@ class ConversationList:
 
     # Helpers
 
-    def _row(self, record: Record, answering: Collection[str]) -> Row:
+    def _row(self, record: Conversation, answering: Collection[str]) -> ListRow:
         """Return the row of a record. `answering` are the conversations in which other processes write."""
         is_answering = self._running.is_wanted(record.id, record.owner) or record.id in answering
-        return Row(
+        return ListRow(
             id=record.id,
             title=record.title,
             pinned=record.pinned,
@@ -228,7 +228,7 @@ class ConversationList:
             naming=self._is_naming(record.id),
         )
 
-    async def _hide(self, record: Record) -> None:
+    async def _hide(self, record: Conversation) -> None:
         """Expire the conversation, unless it was saved meanwhile."""
         at = steady_now() if is_temporary(record.id) else await self._store.retention.time()
         self._take(record.id)  # a deletion that another process has undone
@@ -274,7 +274,7 @@ class ConversationList:
         self._erasing.add(task)
         task.add_done_callback(self._erasing.discard)
 
-    async def _erase(self, record: Record) -> None:
+    async def _erase(self, record: Conversation) -> None:
         """Erase a conversation with its files. If this fails, housekeeping tries again."""
         try:
             await delete_conversation(self._store, self._media, record, self.is_in_use)

@@ -16,7 +16,7 @@ from agent.files.long_documents import without_passages
 from agent.files.references import with_data
 from agent.files.store import MediaStore
 from agent.files.transcribe import ReportProgress, Transcriber
-from agent.history import Entry, HistoryStore, Record, new_id
+from agent.history import Conversation, Entry, HistoryStore, new_id
 from agent.i18n.text import _
 from agent.i18n.translator import Translator
 from agent.messages.continuation import unfinished_text
@@ -27,7 +27,7 @@ from agent.providers.connection import Effort, Models
 from agent.settings import Settings
 from agent.suspension.suspended_run import Resumption, Suspension
 from agent.system.threads import TURNS, run_to_completion
-from agent.tools.tool import Tool, Toolset
+from agent.tools.function_tools import Tool, Toolset
 from agent.web.chat.answers import STILL_WRITING, LiveRun, LiveRuns, RunningAnswers
 from agent.web.chat.attached_documents import with_new_passages
 from agent.web.chat.attachments import PRIVATE_LIMITS, PUBLIC_LIMITS, WRITE_FIRST, check_length, message_parts
@@ -378,17 +378,17 @@ class Conversations:
 
     async def _find_last(
         self, owner: str, conversation: str | None, entry_id: str
-    ) -> tuple[Entry, Record, Sequence[Entry]]:
+    ) -> tuple[Entry, Conversation, Sequence[Entry]]:
         """Return the visitor's last message, and the entries of its turn. Raises `Conflict` if its id differs."""
         record = await self._idle(owner, conversation)
         entries = await last_turn(self._store, record)
         return last_prompt(entries, entry_id), record, entries
 
-    async def _is_shown(self, record: Record, entry_id: str) -> bool:
+    async def _is_shown(self, record: Conversation, entry_id: str) -> bool:
         """Return True if the entry is on the branch that is shown."""
         return not record.branches or record.head_id in await self._store.following(record, entry_id)
 
-    async def _idle(self, owner: str, conversation: str | None) -> Record:
+    async def _idle(self, owner: str, conversation: str | None) -> Conversation:
         """Return a stored conversation in which no answer is being written. Raises `Conflict` and `NotFound`."""
         if conversation is None:
             raise Conflict(MESSAGE_GONE)
@@ -401,7 +401,7 @@ class Conversations:
             raise Conflict(STILL_WRITING)
 
     async def _answer_again(
-        self, record: Record, entry: Entry, text: str | None, choices: Choices, permit: AnswerPermit
+        self, record: Conversation, entry: Entry, text: str | None, choices: Choices, permit: AnswerPermit
     ) -> LiveRun:
         permit.reservation.count_for_all()  # reads files
         [message] = await with_data(self.media, record.owner, [entry.message])
@@ -414,7 +414,7 @@ class Conversations:
 
     async def _start(
         self,
-        record: Record,
+        record: Conversation,
         parts: list[UserContent],
         choices: Choices,
         permit: AnswerPermit,

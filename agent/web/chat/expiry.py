@@ -11,7 +11,7 @@ from typing import Self
 from agent.errors import HistoryError, NotFound
 from agent.files.references import reference_of, references_in
 from agent.files.store import MediaStore
-from agent.history import PROGRAM, PROGRAM_VECTORS, HistoryStore, Record, latest_now
+from agent.history import PROGRAM, PROGRAM_VECTORS, Conversation, HistoryStore, latest_now
 from agent.settings import Settings
 from agent.system.steady_time import BELIEVED_SECONDS, SteadyTime
 from agent.system.threads import run_to_completion
@@ -100,7 +100,7 @@ async def add_missing_expiry(store: HistoryStore, settings: Settings) -> int:
     )
 
 
-def hidden(record: Record, imported_at: datetime) -> Record:
+def hidden(record: Conversation, imported_at: datetime) -> Conversation:
     """Return the record as an import stores it: nobody sees it until all conversations of the import are stored.
 
     All conversations of one import have the same time.
@@ -108,7 +108,7 @@ def hidden(record: Record, imported_at: datetime) -> Record:
     return replace(record, imported_at=imported_at, expires_at=imported_at - _HIDDEN)
 
 
-def is_hidden(record: Record) -> bool:
+def is_hidden(record: Conversation) -> bool:
     """Return True if an import has stored the record and has not shown it yet."""
     began, expires_at = record.imported_at, record.expires_at
     return began is not None and expires_at is not None and expires_at < began - _HIDDEN / 2
@@ -185,11 +185,13 @@ class ExpiredConversations:
             if title:
                 await self._store.label(_LAST_USE, owner=PROBE, title=noted)
             else:
-                await self._store.save(Record(id=_LAST_USE, owner=PROBE, title=noted, expires_at=_NEVER))
+                await self._store.save(Conversation(id=_LAST_USE, owner=PROBE, title=noted, expires_at=_NEVER))
         except HistoryError as error:  # a full disk, which the deletion frees, or another process was first
             log.info("when the history was last used could not be noted: %s", error)
 
-    async def _delete(self, record: Record, at: datetime, imports: dict[tuple[str, datetime], bool | None]) -> bool:
+    async def _delete(
+        self, record: Conversation, at: datetime, imports: dict[tuple[str, datetime], bool | None]
+    ) -> bool:
         try:
             if await self._belongs_to_import(record, at, imports):
                 return False
@@ -203,7 +205,7 @@ class ExpiredConversations:
         return deleted
 
     async def _belongs_to_import(
-        self, record: Record, at: datetime, imports: dict[tuple[str, datetime], bool | None]
+        self, record: Conversation, at: datetime, imports: dict[tuple[str, datetime], bool | None]
     ) -> bool:
         """Return True if an import runs that has hidden this conversation, or if one was killed while it showed it.
 
@@ -228,7 +230,7 @@ class ExpiredConversations:
         return any(one.imported_at == began for one in listed)
 
 
-async def delete_unanswered(store: HistoryStore, media: MediaStore, record: Record, is_busy: IsBusy) -> bool:
+async def delete_unanswered(store: HistoryStore, media: MediaStore, record: Conversation, is_busy: IsBusy) -> bool:
     """Do the same as `delete_conversation`, unless another process is writing an answer in the conversation.
 
     A process that begins to write after this was asked saves the conversation first, which keeps it, too.
@@ -238,7 +240,7 @@ async def delete_unanswered(store: HistoryStore, media: MediaStore, record: Reco
     return await delete_conversation(store, media, record, is_busy)
 
 
-async def delete_conversation(store: HistoryStore, media: MediaStore, record: Record, is_busy: IsBusy) -> bool:
+async def delete_conversation(store: HistoryStore, media: MediaStore, record: Conversation, is_busy: IsBusy) -> bool:
     """Delete a conversation with its files, unless it is busy. Return True if it was deleted.
 
     It is kept if it was saved after `record` was loaded. Files that other messages name stay. The files go last, so
@@ -252,7 +254,7 @@ async def delete_conversation(store: HistoryStore, media: MediaStore, record: Re
 
 
 async def delete_unused(
-    store: HistoryStore, media: MediaStore, owner: str, records: Sequence[Record], is_busy: IsBusy
+    store: HistoryStore, media: MediaStore, owner: str, records: Sequence[Conversation], is_busy: IsBusy
 ) -> bool:
     """Delete all conversations and files of an owner, unless the owner has used one. Return True if they were deleted.
 
@@ -281,7 +283,7 @@ async def _erase(erase: Callable[[], Awaitable[bool]], remove_files: Callable[[]
     return erased
 
 
-async def _references(store: HistoryStore, media: MediaStore, records: Sequence[Record]) -> dict[str, set[str]]:
+async def _references(store: HistoryStore, media: MediaStore, records: Sequence[Conversation]) -> dict[str, set[str]]:
     """Return the references of these conversations to each file. A damaged conversation has none.
 
     No message is read of an owner without files.

@@ -21,7 +21,7 @@ from agent.files.mime import detect_mime
 from agent.files.references import files_named_in, reference_of
 from agent.files.sandbox import open_image
 from agent.files.store import MediaStore, type_of_id
-from agent.history import Entry, HistoryStore, Record, now
+from agent.history import Conversation, Entry, HistoryStore, now
 from agent.i18n.text import LocalizedText, _, joined, listed, ngettext
 from agent.providers.connection import RequestQueue, acting_for
 from agent.settings import Settings
@@ -31,7 +31,7 @@ from agent.transfer.export import MAX_CONVERSATIONS
 from agent.transfer.file_links import FileLinks
 from agent.transfer.imported import BUSY_CHAT, UNUSABLE_FILE, FileSource, ImportedConversation, LeftOut, left_out_texts
 from agent.transfer.portable import FORMAT, stored_size
-from agent.transfer.reading import Check, FoundConversation, ImportReader
+from agent.transfer.reading import EntryCheck, FoundConversation, ImportReader
 from agent.web.chat.expiry import IMPORT_TIME, IsBusy, RetentionPeriods, delete_conversation, hidden
 from agent.web.chat.storage_quota import Reserve, StorageQuota
 from agent.web.chat.titles import NumberedTitles
@@ -124,7 +124,7 @@ class _Outcome:
     """What an import has stored so far: new records, the ids of others that got messages, and a count of the rest."""
 
     left_out: LeftOut = field(default_factory=LeftOut)
-    new: list[Record] = field(default_factory=list[Record])
+    new: list[Conversation] = field(default_factory=list[Conversation])
     updated: list[str] = field(default_factory=list[str])
     known: int = 0
 
@@ -149,7 +149,7 @@ class Importer:
         media: MediaStore,
         quota: StorageQuota,
         is_busy: IsBusy,
-        show: Check,
+        show: EntryCheck,
         *,
         longest: timedelta = IMPORT_TIME,
     ) -> None:
@@ -211,7 +211,7 @@ class Importer:
             work.cancel()
             await run_to_completion(self._end(work, [] if is_told else outcome.new))
 
-    async def _end(self, work: asyncio.Task[None], untold: list[Record]) -> None:
+    async def _end(self, work: asyncio.Task[None], untold: list[Conversation]) -> None:
         """Wait for an import that ends, and remove what it has stored if nobody was told."""
         await asyncio.wait([work])
         await self._remove(untold)
@@ -257,7 +257,7 @@ class Importer:
         async with self._storage(visitor, outcome) as (records, reserve):
             await _reserve(reserve, size)
             began, numbered = now(), NumberedTitles([one.title for one in records if one.title]).title_for(title)
-            record = Record(owner=visitor.owner, title=numbered)
+            record = Conversation(owner=visitor.owner, title=numbered)
 
             async def store(page: Sequence[Entry]) -> None:
                 if outcome.new:  # an expired conversation takes no messages
@@ -278,7 +278,9 @@ class Importer:
         return record.id
 
     @asynccontextmanager
-    async def _storage(self, visitor: Visitor, outcome: _Outcome) -> AsyncGenerator[tuple[Sequence[Record], Reserve]]:
+    async def _storage(
+        self, visitor: Visitor, outcome: _Outcome
+    ) -> AsyncGenerator[tuple[Sequence[Conversation], Reserve]]:
         """Yield the visitor's records and what reserves room. The block stores new conversations hidden.
 
         They are shown at its end, and removed if it fails, is cancelled or takes too long.
@@ -325,7 +327,7 @@ class Importer:
         """Return True if an import of this owner has stored conversations that are not shown yet."""
         return owner in self._storing
 
-    async def _show_stored(self, records: list[Record]) -> None:
+    async def _show_stored(self, records: list[Conversation]) -> None:
         """Show the conversations of an import. If a failure comes, those that are shown are the first to be removed.
 
         If the process is killed meanwhile, `ExpiredConversations` shows the rest.
@@ -338,7 +340,7 @@ class Importer:
             records[number] = replace(record, expires_at=expires_at)
 
     async def _sorted_out(
-        self, found: Sequence[FoundConversation], known: Mapping[str, Record], outcome: _Outcome
+        self, found: Sequence[FoundConversation], known: Mapping[str, Conversation], outcome: _Outcome
     ) -> tuple[list[list[FoundConversation]], list[FoundConversation], int]:
         """Return the new conversations, those that can add messages to others, and the bytes that both will take.
 
@@ -360,7 +362,7 @@ class Importer:
                 new.setdefault(one.source or number, []).append(one)
         return [*new.values()], others, size
 
-    async def _update(self, stored: Record, found: FoundConversation, outcome: _Outcome) -> None:
+    async def _update(self, stored: Conversation, found: FoundConversation, outcome: _Outcome) -> None:
         """Add the new messages of a conversation to the stored one."""
         record, entries, files = _added(stored, await self._store.entries(stored), await IMPORT_THREADS.run(found.read))
         if not entries:
@@ -389,7 +391,7 @@ class Importer:
         outcome: _Outcome,
     ) -> None:
         """Store one conversation hidden. Its later versions add to the first."""
-        record, entries, files = Record(owner=owner), list[Entry](), dict[str, FileSource]()
+        record, entries, files = Conversation(owner=owner), list[Entry](), dict[str, FileSource]()
         for number, one in enumerate(versions):
             conversation = await IMPORT_THREADS.run(one.read)
             if not number:
@@ -405,11 +407,11 @@ class Importer:
 
     async def _save(
         self,
-        record: Record,
+        record: Conversation,
         entries: Sequence[Entry],
         files: Mapping[str, FileSource],
         left_out: LeftOut,
-        stored: list[Record],
+        stored: list[Conversation],
         ids: dict[str, str] | None = None,
     ) -> None:
         """Store the files and then the messages that name them. Adds the record to `stored`.
@@ -444,7 +446,7 @@ class Importer:
         except OSError as error:
             log.warning("files of an import that failed could not be removed: %s", error)
 
-    async def _remove(self, records: list[Record]) -> None:
+    async def _remove(self, records: list[Conversation]) -> None:
         """Remove what was stored of an import that failed, also from the list."""
         while records:
             record = records.pop()
@@ -466,8 +468,8 @@ async def _reserve(reserve: Reserve, size: int) -> None:
 
 
 def _added(
-    stored: Record, entries: Sequence[Entry], conversation: ImportedConversation
-) -> tuple[Record, list[Entry], dict[str, FileSource]]:
+    stored: Conversation, entries: Sequence[Entry], conversation: ImportedConversation
+) -> tuple[Conversation, list[Entry], dict[str, FileSource]]:
     """Return the record with what a newer export of its chat adds to its entries, the new entries, and their files.
 
     The new branch is shown if the visitor has not gone on with the chat here.
@@ -498,7 +500,7 @@ def _added(
     return record, new, {id_: source for id_, source in conversation.files.items() if id_ in named}
 
 
-def _sources_of(record: Record) -> list[str]:
+def _sources_of(record: Conversation) -> list[str]:
     """Return the sources of exports of a stored conversation: its own, and the one from which it was imported."""
     return [f"{FORMAT}:{record.id}", *([record.source] if record.source else [])]
 

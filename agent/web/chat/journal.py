@@ -19,7 +19,7 @@ from pydantic_ai.messages import ModelMessage
 from agent.errors import AgentError, Conflict, NotFound, StoreUnavailable
 from agent.files.references import new_files, reference_of, with_references, with_urls
 from agent.files.store import MediaStore
-from agent.history import Entry, HistoryStore, Note, Record, RunEvent, RunEvents, new_id
+from agent.history import Conversation, Entry, HistoryStore, Note, RunEvent, RunEvents, new_id
 from agent.i18n.text import joined
 from agent.messages.repair import open_calls
 from agent.providers.retry import Wait
@@ -31,7 +31,7 @@ from agent.web.chat.expiry import FOR_EVER, RetentionPeriods
 from agent.web.chat.sent_message import NO_MESSAGE_ID, MessageId
 from agent.web.chat.temporary_stores import is_temporary
 from agent.web.chat.titles import first_words, rename
-from agent.web.chat.transcript import Bubble, fold_responses, relabel_last
+from agent.web.chat.transcript import TurnBubble, fold_responses, relabel_last
 
 EVENT_STORE_SECONDS = 2.0
 """Seconds between two writes of events to the store, which is the most text that a killed process loses."""
@@ -84,7 +84,7 @@ class RunLog:
     """
 
     def __init__(
-        self, store: HistoryStore, media: MediaStore, record: Record, request: RunRequest | None = None
+        self, store: HistoryStore, media: MediaStore, record: Conversation, request: RunRequest | None = None
     ) -> None:
         self._store, self._media, self._record = store, media, record
         self._is_shared = store.is_shared and not is_temporary(record.id)
@@ -92,7 +92,7 @@ class RunLog:
         self._request = request
         self._store_seconds = SHARED_STORE_SECONDS if self._is_shared else EVENT_STORE_SECONDS
         self.events: list[RunEvent] = []
-        self.bubbles: list[Bubble] = []
+        self.bubbles: list[TurnBubble] = []
         self.is_ended = self.is_end_stored = False
         self._run: Run | None = None
         self._id = ""
@@ -339,7 +339,7 @@ def _joined(responses: Sequence[Response]) -> Iterator[dict[str, Any]]:
             continue
         if event:
             yield event
-        content = response.content if isinstance(response.content, str) else Bubble(response, []).content
+        content = response.content if isinstance(response.content, str) else TurnBubble(response, []).content
         event = {"type": response.type, "content": content, "is_type_switched": response.is_type_switched}
     if event:
         yield event
@@ -375,7 +375,7 @@ class StoreJournal:
         self,
         store: HistoryStore,
         media: MediaStore,
-        record: Record,
+        record: Conversation,
         omitted: Omitted,
         periods: RetentionPeriods = FOR_EVER,
         request: RunRequest | None = None,
@@ -471,7 +471,7 @@ class StoreJournal:
         except (AgentError, OSError) as error:  # `OrphanedFiles` tries again
             log.warning("the files of a refused message were not removed: %s", error)
 
-    def _advance(self, entry: Entry) -> Record:
+    def _advance(self, entry: Entry) -> Conversation:
         self._open_calls = open_calls(self._open_calls, entry.message)
         return replace(
             self.record.extended(entry, self._open_calls),
@@ -485,7 +485,7 @@ async def _end(run: Run) -> None:
         await run.wait_for_update(sys.maxsize)
 
 
-def branch(record: Record, head_id: str | None) -> Record:
+def branch(record: Conversation, head_id: str | None) -> Conversation:
     """Return the conversation with its head at another entry. The old head is kept as the last abandoned branch."""
     left = (record.head_id,) if record.head_id else ()
     others = tuple(end for end in record.branches if end not in left)

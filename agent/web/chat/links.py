@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from agent.errors import InputError, NotFound
-from agent.history import NO_LINK, Entry, HistoryStore, Link, Record, digest_of, new_token, now
+from agent.history import NO_LINK, Conversation, Entry, HistoryStore, Link, digest_of, new_token, now
 from agent.i18n.text import _
 from agent.i18n.translator import Translator
 from agent.providers.connection import RequestQueue
@@ -129,7 +129,7 @@ class ChatLinks:
             raise NotFound(NO_LINK)
         return link.owner
 
-    async def _files_of(self, record: Record) -> Set[str]:
+    async def _files_of(self, record: Conversation) -> Set[str]:
         """Return the ids of the files on the branch of a record. Reads one branch at a time, and readers take turns."""
         branch = (record.id, record.head_id or "")
         if (known := self._remembered(branch)) is not None:
@@ -152,7 +152,7 @@ class ChatLinks:
             raise NotFound(OFF)
 
 
-def _shared_chat(link: Link, record: Record, begins: Sequence[Entry], stored: Branch) -> SharedChat:
+def _shared_chat(link: Link, record: Conversation, begins: Sequence[Entry], stored: Branch) -> SharedChat:
     """Return the chat of a link, from its first messages and its branch. Raises `NotFound` if the branch is empty."""
     if not stored.begins:
         raise NotFound(NO_LINK)

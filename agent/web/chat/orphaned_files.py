@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from agent.errors import NotFound
 from agent.files.store import MediaStore, ids_in
-from agent.history import HistoryStore, Record, steady_now
+from agent.history import Conversation, HistoryStore, steady_now
 from agent.system.threads import TEXTS
 
 PROBE = "readiness"
@@ -56,7 +56,7 @@ class OrphanedFiles:
         try:
             record = await self._store.get(_LOSS, owner=PROBE)
         except NotFound:
-            record = await self._store.save(Record(id=_LOSS, owner=PROBE, expires_at=_NEVER))
+            record = await self._store.save(Conversation(id=_LOSS, owner=PROBE, expires_at=_NEVER))
         await self._store.label(record.id, owner=PROBE, title=repr(at))
 
     async def _lost_at(self) -> float:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from time import time
 
 from agent.files.store import MediaStore, ids_in
-from agent.history import HistoryStore, Record
+from agent.history import Conversation, HistoryStore
 from agent.system.threads import TEXTS
 from agent.web.chat.conversation_list import ATTEMPTS
 from agent.web.chat.conversations import Conversations
@@ -104,16 +104,16 @@ class OwnData:
         except OSError:
             log.exception("files of deleted conversations could not be removed; this is tried again")
 
-    async def _listed(self, owner: str) -> Sequence[Record]:
+    async def _listed(self, owner: str) -> Sequence[Conversation]:
         """Return the conversations of the owner that have not expired."""
-        records = dict[str, Record]()
+        records = dict[str, Conversation]()
         offset = 0
         while page := await self._store.list(owner, limit=BATCH, offset=offset):
             records |= {record.id: record for record in page}
             offset += len(page)
         return [*records.values()]
 
-    async def _records(self, owner: str) -> Sequence[Record]:
+    async def _records(self, owner: str) -> Sequence[Conversation]:
         """Return all conversations of the owner, also those that have expired and are not erased yet."""
         records = {record.id: record for record in await self._listed(owner)}
         seen = set[str]()

@@ -14,7 +14,7 @@ from agent.errors import InputError
 from agent.files.long_documents import with_passages
 from agent.files.references import with_data
 from agent.files.store import MediaStore
-from agent.history import HistoryStore, Record
+from agent.history import Conversation, HistoryStore
 from agent.i18n.text import LocalizedText, joined
 from agent.i18n.translator import Translator
 from agent.limits import Limits
@@ -27,7 +27,7 @@ from agent.providers.connection import Connection
 from agent.result import Options, max_temperature
 from agent.run import Run
 from agent.settings import Settings
-from agent.tools.tool import Tool, Toolset
+from agent.tools.function_tools import Tool, Toolset
 from agent.web.chat.answers import LiveRun, LiveRuns
 from agent.web.chat.attached_documents import TOO_LONG, documents_of
 from agent.web.chat.choices import Choices
@@ -209,7 +209,7 @@ class AnswerRuns:
 
     async def set_up(
         self,
-        record: Record,
+        record: Conversation,
         choices: Choices,
         permit: AnswerPermit,
         new_parts: Sequence[UserContent],

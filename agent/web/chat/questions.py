@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from agent.errors import InputError, NotFound
-from agent.history import HistoryStore, Record
+from agent.history import Conversation, HistoryStore
 from agent.i18n.text import _
 from agent.i18n.translator import ENGLISH, LANGUAGES, Translator
 from agent.suspension.suspended_run import Answer, Approve, Refuse
-from agent.tools.tool import ask_user
+from agent.tools.function_tools import ask_user
 from agent.web.chat.attachments import check_length
 
 Call = Mapping[str, Any]
@@ -100,7 +100,7 @@ class Replies:
         found = self._replies.get(conversation or "")
         return found[1] if found else None
 
-    def put(self, record: Record, replies: Mapping[QuestionId, str]) -> None:
+    def put(self, record: Conversation, replies: Mapping[QuestionId, str]) -> None:
         """Store the replies of a conversation.
 
         Raises `InputError` if they are too long together, and keeps the old ones.

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextvars import Context
 from dataclasses import dataclass, replace
 
-from agent.history import Entry, HistoryStore, Record
+from agent.history import Conversation, Entry, HistoryStore
 from agent.messages.repair import count_bytes
 from agent.plain_text import off_loop
 from agent.providers.connection import Embedder
@@ -69,7 +69,7 @@ class RecentHistories:
         """The bytes of all histories that are kept."""
         return sum(kept.size for kept in self._kept.values())
 
-    async def read(self, record: Record) -> History:
+    async def read(self, record: Conversation) -> History:
         """Return the entries that lead to the head of `record`, oldest first. Raises `NotFound`."""
         kept, history, size = self._kept.get(record.id), None, 0
         if kept is not None:
@@ -80,7 +80,7 @@ class RecentHistories:
         self._keep(record.id, history, size)
         return history
 
-    async def _read_newest(self, record: Record) -> tuple[History, int]:
+    async def _read_newest(self, record: Conversation) -> tuple[History, int]:
         """Read page by page, the newest entries first. Return the history and its size."""
         pages, size, head = list[Sequence[Entry]](), 0, record.head_id
         while head is not None or not pages:

@@ -17,7 +17,7 @@ from time import monotonic
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ThinkingPart
 
 from agent.errors import AgentError, Conflict, StoreUnavailable
-from agent.history import Entry, HistoryStore, Note, Record, RunEvent, RunEvents, Timings, UnfinishedRun, now
+from agent.history import Conversation, Entry, HistoryStore, Note, RunEvent, RunEvents, Timings, UnfinishedRun, now
 from agent.i18n.text import _
 from agent.messages.repair import estimate_tokens
 from agent.runtime.outcome import KNOWN_REASONS
@@ -178,7 +178,7 @@ def _ending_of(run: UnfinishedRun, events: Sequence[RunEvent], newest: Entry | N
 
 
 def _text_of(
-    run: UnfinishedRun, record: Record, events: Sequence[RunEvent], newest: Entry | None, ending: Note
+    run: UnfinishedRun, record: Conversation, events: Sequence[RunEvent], newest: Entry | None, ending: Note
 ) -> Entry | None:
     """Return an entry with the text of a run and with its ending, or None if there is nothing to add."""
     parts = partial_answer([event for event in events if event.number > run.saved])

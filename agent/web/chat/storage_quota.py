@@ -11,7 +11,7 @@ from pathlib import Path
 
 from agent.errors import HistoryError, Limited
 from agent.files.store import MediaStore
-from agent.history import HistoryStore, Record
+from agent.history import Conversation, HistoryStore
 from agent.i18n.text import _
 from agent.settings import PublicSettings
 from agent.system.threads import FILES
@@ -122,12 +122,14 @@ class StorageQuota:
             raise Limited(_FULL)
         self._remember(visitor.owner, visitor.address)
 
-    async def _oldest_guests(self, missing: float, tried: set[str], is_busy: IsBusy) -> dict[str, Sequence[Record]]:
+    async def _oldest_guests(
+        self, missing: float, tried: set[str], is_busy: IsBusy
+    ) -> dict[str, Sequence[Conversation]]:
         """Return the conversations of the guests that were away for longest, enough to free `missing` bytes.
 
         Returns nothing if that is not possible. Guests in `tried` and guests that are active stay.
         """
-        found, files = dict[str, Sequence[Record]](), await self._media.sizes()
+        found, files = dict[str, Sequence[Conversation]](), await self._media.sizes()
         for owner, size in (await self._store.retention.sizes(owners=GUEST_PREFIX)).items():
             if missing <= 0 or len(found) == MAX_DELETED_GUESTS:
                 break
@@ -139,18 +141,18 @@ class StorageQuota:
                 missing -= size + files.get(owner, 0)
         return found if missing <= 0 else {}
 
-    async def _is_answered(self, record: Record, is_busy: IsBusy) -> bool:
+    async def _is_answered(self, record: Conversation, is_busy: IsBusy) -> bool:
         return is_busy(record.id) or await self._store.runs.would_lose(record)
 
-    async def _records(self, owner: str) -> Sequence[Record]:
+    async def _records(self, owner: str) -> Sequence[Conversation]:
         """Return all conversations of a guest. Each has an expiry."""
-        found, seen = list[Record](), set[str]()
+        found, seen = list[Conversation](), set[str]()
         while page := await self._store.retention.expiring(FAR_FUTURE, owners=owner, limit=PAGE, skip=seen):
             seen.update(record.id for record in page)
             found += [record for record in page if record.owner == owner]
         return found
 
-    async def _delete_guest(self, owner: str, records: Sequence[Record], is_busy: IsBusy) -> None:
+    async def _delete_guest(self, owner: str, records: Sequence[Conversation], is_busy: IsBusy) -> None:
         """Delete a guest's conversations and files, unless the guest is back."""
         try:
             await delete_unused(self._store, self._media, owner, records, is_busy)

@@ -5,7 +5,7 @@ from contextlib import aclosing, suppress
 from dataclasses import replace
 
 from agent.errors import Conflict, NotFound
-from agent.history import NO_ENTRY, Entry, HistoryStore, Record
+from agent.history import NO_ENTRY, Conversation, Entry, HistoryStore
 from agent.i18n.text import _
 from agent.web.chat.sent_message import NO_MESSAGE_ID, MessageId
 from agent.web.chat.temporary_stores import is_temporary
@@ -19,7 +19,7 @@ TEMPORARY_GONE = _("The temporary chat is over, so this message was not sent. Yo
 
 async def record_of(
     store: HistoryStore, conversation: str | None, owner: str, message: MessageId = NO_MESSAGE_ID
-) -> Record:
+) -> Conversation:
     """Return the stored conversation, or a new one that begins with this message if there is none.
 
     Raises `Conflict` if a temporary one is gone: what is meant for it must not be stored.
@@ -32,12 +32,12 @@ async def record_of(
     if conversation is not None:
         with suppress(NotFound):
             return await store.get(conversation, owner=owner)
-    return Record(id=message.conversation(owner), owner=owner) if message.value else Record(owner=owner)
+    return Conversation(id=message.conversation(owner), owner=owner) if message.value else Conversation(owner=owner)
 
 
 async def newest_entries(
     store: HistoryStore, owner: str, conversation: str | None, window: int
-) -> tuple[Record, list[Entry], bool]:
+) -> tuple[Conversation, list[Entry], bool]:
     """Return the record, enough entries for `window` bubbles, and True if there can be older ones.
 
     Raises `NotFound`.
@@ -50,7 +50,7 @@ async def newest_entries(
     return record, entries, len(entries) == most
 
 
-async def newest_first(store: HistoryStore, record: Record) -> AsyncGenerator[Entry]:
+async def newest_first(store: HistoryStore, record: Conversation) -> AsyncGenerator[Entry]:
     """Yield the entries that lead to the head of `record`, the newest first. Reads them in pieces that grow."""
     page = PAGE
     while record.head_id is not None:
@@ -60,7 +60,7 @@ async def newest_first(store: HistoryStore, record: Record) -> AsyncGenerator[En
         record, page = replace(record, head_id=entries[0].parent_id), page * 4
 
 
-async def last_turn(store: HistoryStore, record: Record) -> list[Entry]:
+async def last_turn(store: HistoryStore, record: Conversation) -> list[Entry]:
     """Return the entries from the visitor's last message on, or all if there is none. Raises `NotFound`."""
     turn = list[Entry]()
     async with aclosing(newest_first(store, record)) as entries:
@@ -71,7 +71,7 @@ async def last_turn(store: HistoryStore, record: Record) -> list[Entry]:
     return turn[::-1]
 
 
-async def entries_of_turn(store: HistoryStore, record: Record, message: str) -> list[Entry]:
+async def entries_of_turn(store: HistoryStore, record: Conversation, message: str) -> list[Entry]:
     """Return a visitor's message on the shown branch and what follows it up to the next one. Raises `NotFound`.
 
     No other message is read.
@@ -88,7 +88,7 @@ async def entries_of_turn(store: HistoryStore, record: Record, message: str) -> 
     return turn
 
 
-async def _after(store: HistoryStore, record: Record, ids: Sequence[str]) -> AsyncGenerator[Entry]:
+async def _after(store: HistoryStore, record: Conversation, ids: Sequence[str]) -> AsyncGenerator[Entry]:
     """Yield the entries of the shown branch after the first of `ids`, which are all that follow it, and itself."""
     if not record.branches:
         for at in range(1, len(ids), PAGE):
@@ -115,7 +115,7 @@ def last_prompt(entries: Sequence[Entry], entry_id: str) -> Entry:
     return last
 
 
-async def waits_for_answer(store: HistoryStore, record: Record) -> bool:
+async def waits_for_answer(store: HistoryStore, record: Conversation) -> bool:
     """Return True if the last answer is suspended and waits for a person. The note of the last message says so."""
     if not record.revision:  # not stored yet
         return False

@@ -11,7 +11,7 @@ from contextvars import Context
 from time import monotonic
 
 from agent.errors import Limited
-from agent.history import Record
+from agent.history import Conversation
 from agent.i18n.text import _
 from agent.web.chat.answers import STOP_SECONDS, LiveRun, LiveRuns
 from agent.web.chat.expiry import IsBusy
@@ -51,7 +51,7 @@ class TemporaryChats:
         self._timer: asyncio.TimerHandle | None = None
         self._ending = set[asyncio.Task[None]]()
 
-    async def begin(self, visitor: Visitor) -> Record:
+    async def begin(self, visitor: Visitor) -> Conversation:
         """Return a new chat without messages. Raises `Limited`."""
         mine = self._memory.of(visitor.owner)
         if len(mine) >= CHATS_EACH:
@@ -65,7 +65,7 @@ class TemporaryChats:
         chat = self._memory.add(visitor.owner, visitor.address, self._clock())
         if self._timer is None:
             self._sweep_later()
-        return await chat.store.save(Record(id=chat.id, owner=chat.owner))
+        return await chat.store.save(Conversation(id=chat.id, owner=chat.owner))
 
     @contextmanager
     def beginning(self, owner: str, conversation: str) -> Generator[None]:

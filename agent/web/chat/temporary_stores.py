@@ -18,16 +18,16 @@ from agent.files.references import conversation_of
 from agent.files.store import MediaStore, StoredFile
 from agent.history import (
     NO_CONVERSATION,
+    Conversation,
+    ConversationHit,
     Entry,
     HistoryStore,
     Link,
     LinkStore,
-    Record,
     RetentionStore,
     RunEvent,
     RunEvents,
     RunStore,
-    SearchHit,
     UnfinishedRun,
     new_id,
 )
@@ -208,7 +208,9 @@ class TemporaryStore:
         self.retention: RetentionStore = _Retention(store.retention, memory)
         self.is_shared = store.is_shared
 
-    async def save(self, record: Record, entries: Sequence[Entry] = (), events: RunEvents | None = None) -> Record:
+    async def save(
+        self, record: Conversation, entries: Sequence[Entry] = (), events: RunEvents | None = None
+    ) -> Conversation:
         """Implement `HistoryStore.save`. Raises `Limited` if a temporary chat needs more memory than there is."""
         if not is_temporary(record.id):
             return await self._kept.save(record, entries, events)
@@ -219,39 +221,41 @@ class TemporaryStore:
         chat.text_bytes += size
         return saved
 
-    async def get(self, conversation_id: str, *, owner: str) -> Record:
+    async def get(self, conversation_id: str, *, owner: str) -> Conversation:
         """Implement `HistoryStore.get`."""
         return await self._of(conversation_id, owner).get(conversation_id, owner=owner)
 
-    async def history(self, record: Record, *, limit: int | None = None) -> list[Entry]:
+    async def history(self, record: Conversation, *, limit: int | None = None) -> list[Entry]:
         """Implement `HistoryStore.history`."""
         return await self._of(record.id, record.owner).history(record, limit=limit)
 
-    async def entries(self, record: Record) -> Sequence[Entry]:
+    async def entries(self, record: Conversation) -> Sequence[Entry]:
         """Implement `HistoryStore.entries`."""
         with suppress(NotFound):
             return await self._of(record.id, record.owner).entries(record)
         return []
 
     async def find(
-        self, record: Record, *, ids: Collection[str] = (), after: Collection[str | None] = ()
+        self, record: Conversation, *, ids: Collection[str] = (), after: Collection[str | None] = ()
     ) -> Sequence[Entry]:
         """Implement `HistoryStore.find`."""
         with suppress(NotFound):
             return await self._of(record.id, record.owner).find(record, ids=ids, after=after)
         return []
 
-    async def following(self, record: Record, entry_id: str) -> Sequence[str]:
+    async def following(self, record: Conversation, entry_id: str) -> Sequence[str]:
         """Implement `HistoryStore.following`."""
         with suppress(NotFound):
             return await self._of(record.id, record.owner).following(record, entry_id)
         return []
 
-    async def list(self, owner: str, *, limit: int = 50, offset: int = 0, pinned: bool | None = None) -> list[Record]:
+    async def list(
+        self, owner: str, *, limit: int = 50, offset: int = 0, pinned: bool | None = None
+    ) -> list[Conversation]:
         """Implement `HistoryStore.list`."""
         return await self._kept.list(owner, limit=limit, offset=offset, pinned=pinned)
 
-    async def search(self, owner: str, query: str, *, limit: int = 20) -> Sequence[SearchHit]:
+    async def search(self, owner: str, query: str, *, limit: int = 20) -> Sequence[ConversationHit]:
         """Implement `HistoryStore.search`."""
         return await self._kept.search(owner, query, limit=limit)
 
@@ -263,7 +267,7 @@ class TemporaryStore:
         title: str | None = None,
         pinned: bool | None = None,
         instead_of: str | None = None,
-    ) -> Record:
+    ) -> Conversation:
         """Implement `HistoryStore.label`."""
         store = self._of(conversation_id, owner)
         return await store.label(conversation_id, owner=owner, title=title, pinned=pinned, instead_of=instead_of)
@@ -321,7 +325,7 @@ class _Runs:
         """Implement `RunStore.look`."""
         return await self._kept.look(run_id, owner=owner, stop=stop)
 
-    async def would_lose(self, record: Record) -> bool:
+    async def would_lose(self, record: Conversation) -> bool:
         """Implement `RunStore.would_lose`."""
         return await self._kept.would_lose(record)
 
@@ -375,17 +379,17 @@ class _Retention:
 
     async def expiring(
         self, by: datetime, *, owners: str = "", limit: int = 50, skip: Collection[str] = ()
-    ) -> Sequence[Record]:
+    ) -> Sequence[Conversation]:
         """Implement `RetentionStore.expiring`."""
         return await self._kept.expiring(by, owners=owners, limit=limit, skip=skip)
 
-    async def set_expiry(self, record: Record, expires_at: datetime | None) -> bool:
+    async def set_expiry(self, record: Conversation, expires_at: datetime | None) -> bool:
         """Implement `RetentionStore.set_expiry`."""
         with suppress(NotFound):
             return await self._of(record).set_expiry(record, expires_at)
         return False
 
-    async def add_expiry(self, until: Callable[[Record], datetime | None], *, owners: str = "") -> int:
+    async def add_expiry(self, until: Callable[[Conversation], datetime | None], *, owners: str = "") -> int:
         """Implement `RetentionStore.add_expiry`."""
         return await self._kept.add_expiry(until, owners=owners)
 
@@ -401,13 +405,13 @@ class _Retention:
         """Implement `RetentionStore.texts`."""
         return self._kept.texts(owner)
 
-    async def erase(self, record: Record) -> bool:
+    async def erase(self, record: Conversation) -> bool:
         """Implement `RetentionStore.erase`."""
         with suppress(NotFound):
             return await self._of(record).erase(record)
         return False
 
-    async def erase_unused(self, owner: str, records: Sequence[Record]) -> bool:
+    async def erase_unused(self, owner: str, records: Sequence[Conversation]) -> bool:
         """Implement `RetentionStore.erase_unused`."""
         return await self._kept.erase_unused(owner, records)
 
@@ -415,5 +419,5 @@ class _Retention:
         """Implement `RetentionStore.wipe`."""
         await self._kept.wipe()
 
-    def _of(self, record: Record) -> RetentionStore:
+    def _of(self, record: Conversation) -> RetentionStore:
         return self._memory.get(record.id, record.owner).store.retention if is_temporary(record.id) else self._kept

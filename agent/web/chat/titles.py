@@ -15,7 +15,7 @@ from agent.agent import Agent
 from agent.errors import AgentError
 from agent.files.parts import extracted_text_of, is_file_name, quoted_file_name
 from agent.files.store import is_id
-from agent.history import Entry, HistoryStore, Record
+from agent.history import Conversation, Entry, HistoryStore
 from agent.limits import Limits
 from agent.models.catalog import ModelSpec
 from agent.run import Run
@@ -121,7 +121,7 @@ def _number_of(title: str) -> int:
 # A title that is only the first words of such a message follows. One that somebody or a model wrote stays.
 
 
-async def rename(store: HistoryStore, record: Record, first: Entry, begins: Sequence[Entry] | None = None) -> str:
+async def rename(store: HistoryStore, record: Conversation, first: Entry, begins: Sequence[Entry] | None = None) -> str:
     """Let the title of the conversation follow `first`, with which it begins now, and return the title.
 
     `begins` are all messages with which it has begun. They are read if they are needed and not given.
@@ -156,7 +156,7 @@ class Titles:
         self._store, self._models = store, models
         self._tasks, self._expected, self._is_closed = set[asyncio.Task[None]](), set[str](), False
 
-    def is_wanted(self, record: Record, spec: ModelSpec) -> bool:
+    def is_wanted(self, record: Conversation, spec: ModelSpec) -> bool:
         """Return True for a new conversation if the model can write a title.
 
         A model in this process has few places for requests, and the visitor's next message would wait for one. A model
@@ -172,7 +172,7 @@ class Titles:
         """Return True until the title of this conversation is written, or cannot be."""
         return conversation in self._expected
 
-    def begin(self, visitor: Visitor, record: Record, model: str, run: Run) -> None:
+    def begin(self, visitor: Visitor, record: Conversation, model: str, run: Run) -> None:
         """Let the model write the title of this conversation, if its first run has ended with an answer."""
         result = run.result
         if self._is_closed or result is None or result.finish_reason != "stop" or not result.text:
@@ -193,7 +193,7 @@ class Titles:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def _write(self, visitor: Visitor, record: Record, model: str, answer: str) -> None:
+    async def _write(self, visitor: Visitor, record: Conversation, model: str, answer: str) -> None:
         try:
             async with asyncio.timeout(SECONDS):
                 title = await self._ask(visitor, model, record.title, answer)

@@ -35,7 +35,7 @@ from agent.web.chat.questions import Call, QuestionId
 
 
 @dataclass(frozen=True, slots=True)
-class Versions:
+class MessageVersions:
     """The versions of a question or of an answer in their order, and which of them is shown, from 1.
 
     `ids` are the ids of messages of the visitor: choosing one shows that version.
@@ -49,8 +49,8 @@ class Versions:
 class TurnVersions:
     """The versions of a turn's question and of its answer. None if there is only the one that is shown."""
 
-    question: Versions | None = None
-    answer: Versions | None = None
+    question: MessageVersions | None = None
+    answer: MessageVersions | None = None
 
 
 ONLY_ONE = TurnVersions()
@@ -71,7 +71,7 @@ NO_ENDING = Note(ended="interrupted", detail=_("Interrupted: the server went dow
 
 
 @dataclass(slots=True)
-class Bubble:
+class TurnBubble:
     """One bubble: its type, its text or call, and for a result the id of its call.
 
     `began` is its start on the monotonic clock, if that was observed. `citations` have positions in the text. A running
@@ -104,7 +104,7 @@ class Bubble:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class ConversationTurn:
     """A user's message (None if the history begins within a turn) and the bubbles of the answer.
 
     `note` says how the turn ended; None while it runs. `reasoning` are the seconds of its reasoning bubbles. `replies`
@@ -115,7 +115,7 @@ class Turn:
     """
 
     user: Entry | None
-    bubbles: Sequence[Bubble]
+    bubbles: Sequence[TurnBubble]
     note: Note | None
     reasoning: tuple[float, ...] = ()
     replies: Mapping[str, str] | None = None
@@ -157,14 +157,14 @@ class Turn:
         return next((call for call in waiting if call["id"] not in (self.replies or {})), None)
 
 
-def unanswered_tool_calls(bubbles: Sequence[Bubble]) -> list[Call]:
+def unanswered_tool_calls(bubbles: Sequence[TurnBubble]) -> list[Call]:
     """Return the calls without a result."""
     answered = {call_id(bubble) for bubble in bubbles if bubble.first.type == "tool_call_result"}
     return [one.content for one in bubbles if one.first.type == "tool_call" and call_id(one) not in answered]
 
 
 def fold_responses(
-    bubbles: list[Bubble],
+    bubbles: list[TurnBubble],
     responses: Iterable[Response],
     said_at: Iterable[float] = UNSEEN_TIMES,
     *,
@@ -179,7 +179,7 @@ def fold_responses(
         added.fold(response, at)
 
 
-def relabel_last(bubbles: list[Bubble], kind: ResponseType) -> None:
+def relabel_last(bubbles: list[TurnBubble], kind: ResponseType) -> None:
     """Give the last bubble another type. It joins the bubble before it if that has this type already."""
     if len(bubbles) > 1 and bubbles[-2].first.type == kind:
         bubbles[-2].texts += [PART_SEPARATOR, *bubbles.pop().texts]
@@ -193,14 +193,14 @@ class AddedBubbles:
     The results before number `since` are those of an earlier run or message, which stay where they are.
     """
 
-    def __init__(self, bubbles: list[Bubble], since: int = 0) -> None:
+    def __init__(self, bubbles: list[TurnBubble], since: int = 0) -> None:
         self._bubbles, self.since = bubbles, since
         self._places: dict[Any, int] | None = None
         """The places of the calls before the results at the end. None if it is not known."""
         self._first, self._order = 0, list[int]()
         """The number of the first result that can move, and for each from there on the place of its call."""
 
-    def add(self, bubble: Bubble) -> None:
+    def add(self, bubble: TurnBubble) -> None:
         """Add a bubble."""
         if bubble.first.type != "tool_call_result":
             self._places = None
@@ -215,11 +215,11 @@ class AddedBubbles:
         """Add a response that arrived at this time to its bubble."""
         text = response.content if isinstance(response.content, str) else ""
         if response.is_type_switched:
-            self.add(Bubble(response, [text], at))
+            self.add(TurnBubble(response, [text], at))
         else:
             self._bubbles[-1].texts.append(text)
 
-    def _insert(self, bubble: Bubble, place: int | None) -> None:
+    def _insert(self, bubble: TurnBubble, place: int | None) -> None:
         if place is None:  # the result of an unknown call: none moves before it
             self._bubbles.append(bubble)
             self._first, self._order = len(self._bubbles), []
@@ -246,9 +246,9 @@ class AddedBubbles:
         return places
 
 
-def _folded(messages: Iterable[ModelMessage]) -> list[Bubble]:
+def _folded(messages: Iterable[ModelMessage]) -> list[TurnBubble]:
     """Return the bubbles of stored messages, with their citations."""
-    bubbles, stamp, length = list[Bubble](), BubbleMarker(), 0
+    bubbles, stamp, length = list[TurnBubble](), BubbleMarker(), 0
     added = AddedBubbles(bubbles)
     for message in messages:
         added.since = len(bubbles)
@@ -263,12 +263,12 @@ def _folded(messages: Iterable[ModelMessage]) -> list[Bubble]:
 
 def to_turns(
     entries: Sequence[Entry], *, running: str | None = None, replies: Mapping[QuestionId, str] | None = None
-) -> list[Turn]:
+) -> list[ConversationTurn]:
     """Return stored entries as turns. A turn without an ending was lost, unless it belongs to the run `running`.
 
     `replies` are replies to questions. Those to the last turn count if that is suspended.
     """
-    out: list[Turn] = []
+    out: list[ConversationTurn] = []
     groups = list(_groups(entries))
     for group in groups:
         user = group[0] if is_prompt(group[0]) else None
@@ -285,7 +285,7 @@ def to_turns(
         given = {question.call: text for question, text in (replies or {}).items() if question.run == last}
         seconds = [one for end in ends.values() if end.timings for one in end.timings.reasoning]
         out.append(
-            Turn(
+            ConversationTurn(
                 user=user,
                 bubbles=bubbles,
                 note=note,
@@ -333,7 +333,7 @@ def generated_files(messages: Sequence[ModelMessage], owner: str = "") -> tuple[
     return tuple(id_of(owner, file) if file.data else file.identifier for file in files)
 
 
-def cited_texts(messages: Sequence[ModelMessage]) -> tuple[Bubble, ...]:
+def cited_texts(messages: Sequence[ModelMessage]) -> tuple[TurnBubble, ...]:
     """Return the text bubbles of the messages since the last prompt, with citations; none if nothing is cited."""
     turn = _newest_turn(messages)
     if not any(isinstance(part, TextPart) and part.citations for one in turn for part in one.parts):
@@ -349,7 +349,7 @@ def _newest_turn(messages: Sequence[ModelMessage]) -> Sequence[ModelMessage]:
     return messages
 
 
-def with_citations(bubbles: Sequence[Bubble], cited: Sequence[Bubble]) -> Sequence[Bubble]:
+def with_citations(bubbles: Sequence[TurnBubble], cited: Sequence[TurnBubble]) -> Sequence[TurnBubble]:
     """Return the bubbles of a turn with the citations of those with the same texts, compared from the end."""
     if not cited:
         return bubbles
@@ -424,7 +424,7 @@ def _error(note: Note) -> Iterator[Piece]:
         yield "error", note.detail
 
 
-def call_id(bubble: Bubble) -> Any:
+def call_id(bubble: TurnBubble) -> Any:
     """Return the id of the call that a bubble shows, or of the call for its result."""
     content = bubble.first.content
     return content["id"] if isinstance(content, Mapping) else None

@@ -47,7 +47,7 @@ from agent.web.chat import transcript
 from agent.web.chat.attached_documents import pages_read
 from agent.web.chat.questions import ASK_USER, Call, is_question, options, question
 from agent.web.chat.sent_message import attached_name, count_files, has_typed_text
-from agent.web.chat.transcript import CUT, SILENCE_SECONDS, Versions, call_id, content_parts, is_failed_as_empty
+from agent.web.chat.transcript import CUT, SILENCE_SECONDS, MessageVersions, call_id, content_parts, is_failed_as_empty
 from agent.web.chat.views import ChatView
 
 LONGEST_MARKDOWN = 500_000
@@ -61,8 +61,8 @@ SHOWN_CHARACTERS = 3_000
 """Characters of a document that the page shows. The whole text would make each page of the chat heavy."""
 STEPS = ("reasoning", "tool_call", "tool_call_result")
 
-_Numbered = tuple[int, transcript.Bubble, bool]
-Written = tuple[int, transcript.Bubble, Bubble]
+_Numbered = tuple[int, transcript.TurnBubble, bool]
+Written = tuple[int, transcript.TurnBubble, Bubble]
 """The number of a bubble of the answer, that bubble, and how it is shown."""
 
 
@@ -91,7 +91,7 @@ def _newest(view: ChatView, window: int, translator: Translator) -> Iterator[Tur
         yield shown
 
 
-def render_turn(turn: transcript.Turn, translator: Translator = ENGLISH) -> Turn:
+def render_turn(turn: transcript.ConversationTurn, translator: Translator = ENGLISH) -> Turn:
     """Return a turn that does not grow."""
     return TurnRenderer(translator).render(turn)
 
@@ -113,7 +113,7 @@ class TurnRenderer:
         """The bubbles before the text that grows, and how they are shown. None: no text grows."""
         self._shown: Turn | None = None
 
-    def render(self, turn: transcript.Turn, waiting: str = "", *, is_first: bool = False) -> Turn:
+    def render(self, turn: transcript.ConversationTurn, waiting: str = "", *, is_first: bool = False) -> Turn:
         """Return the turn. `waiting` says why a running turn gets nothing from the model.
 
         Seconds are counted up to `turn.watched_since`, and those of what has not changed since the last call stay.
@@ -142,7 +142,7 @@ class TurnRenderer:
             self._shown = shown
         return shown
 
-    def text(self, bubble: transcript.Bubble, number: int, sources: Sources, *, is_whole: bool) -> list[str]:
+    def text(self, bubble: transcript.TurnBubble, number: int, sources: Sources, *, is_whole: bool) -> list[str]:
         """Return the blocks of a text or a thought. `is_whole` says that it does not grow any more."""
         known = self._texts.get(number)
         if known is None or not known.take(bubble.texts):
@@ -152,7 +152,7 @@ class TurnRenderer:
                 self._room -= known.show_within(self._room, self._translator)
         return known.blocks(sources, bubble, is_whole=is_whole)
 
-    def value(self, bubble: transcript.Bubble, number: int) -> list[str]:
+    def value(self, bubble: transcript.TurnBubble, number: int) -> list[str]:
         """Return the arguments of a call, or the text of its result."""
         known = self._values.get(number)
         if known is None or known[0] is not bubble.first:
@@ -171,7 +171,7 @@ class TurnRenderer:
             known = self._steps[number] = (given, make())
         return known[1]
 
-    def _answer(self, turn: transcript.Turn, sources: Sources, *, is_first: bool) -> list[Bubble]:
+    def _answer(self, turn: transcript.ConversationTurn, sources: Sources, *, is_first: bool) -> list[Bubble]:
         """Return the bubbles of the answer. Nothing before a text that grows is made again."""
         whole = _Answer(turn, self, sources, self._translator)
         before = [(one.first, len(one.texts)) for one in turn.bubbles[:-1]]
@@ -201,7 +201,9 @@ class TurnRenderer:
         hinted = f'<p class="caption">{escape(translator(hint))}</p>'
         return _bubble("question", [*blocks, hinted], state="waiting")
 
-    def _with_fields(self, turn: transcript.Turn, bubbles: list[Bubble], sources: Sources, waiting: str) -> Turn:
+    def _with_fields(
+        self, turn: transcript.ConversationTurn, bubbles: list[Bubble], sources: Sources, waiting: str
+    ) -> Turn:
         translator, user, note = self._translator, turn.user, turn.note
         shown = Turn(id=user.id if user else turn.run, bubbles=bubbles, is_running=note is None)
         if turn.model:
@@ -262,7 +264,7 @@ class _GrowingText:
         self._as_written = _beginning(self._text, room, translator)
         return min(room, len(self._text))
 
-    def blocks(self, sources: Sources, bubble: transcript.Bubble, *, is_whole: bool) -> list[str]:
+    def blocks(self, sources: Sources, bubble: transcript.TurnBubble, *, is_whole: bool) -> list[str]:
         """Return the blocks of the text, with the numbers of sources that its citations get."""
         if self._as_written is not None:
             return self._as_written
@@ -281,7 +283,9 @@ class _GrowingText:
 class _Answer:
     """The bubbles of the answer of one turn."""
 
-    def __init__(self, turn: transcript.Turn, renderer: TurnRenderer, sources: Sources, translator: Translator) -> None:
+    def __init__(
+        self, turn: transcript.ConversationTurn, renderer: TurnRenderer, sources: Sources, translator: Translator
+    ) -> None:
         self._turn, self._renderer, self._sources, self._translator = turn, renderer, sources, translator
         self._seconds = list(turn.reasoning)
         self._unanswered, self._failures, self._refusals = set[str](), dict[str, str](), dict[str, str]()
@@ -343,18 +347,18 @@ class _Answer:
             for ones in series:
                 yield from ones
 
-    def _is_call_or_result(self, bubble: transcript.Bubble) -> bool:
+    def _is_call_or_result(self, bubble: transcript.TurnBubble) -> bool:
         """Return False for a question that a person was asked, and for the reply, too."""
         if bubble.first.type == "tool_call":
             return not self.is_asked(bubble)
         return bubble.first.type == "tool_call_result" and not _is_reply(bubble)
 
-    def is_asked(self, bubble: transcript.Bubble) -> bool:
+    def is_asked(self, bubble: transcript.TurnBubble) -> bool:
         """Return False for a question that could not be asked: it is a failed call like any other, which says why."""
         id_ = call_id(bubble)
         return is_question(_given(bubble)) and not self._failures.get(id_) and id_ not in self._refusals
 
-    def _shown(self, number: int, bubble: transcript.Bubble, *, is_inside: bool) -> Iterator[Bubble]:
+    def _shown(self, number: int, bubble: transcript.TurnBubble, *, is_inside: bool) -> Iterator[Bubble]:
         turn, renderer = self._turn, self._renderer
         is_last = bubble is turn.bubbles[-1]
         match bubble.first.type:
@@ -380,7 +384,7 @@ class _Answer:
                 why = self._translator(turn.note.detail if turn.note else "") or bubble.text
                 yield problem(why)
 
-    def _thought(self, number: int, bubble: transcript.Bubble, *, is_running: bool) -> Bubble:
+    def _thought(self, number: int, bubble: transcript.TurnBubble, *, is_running: bool) -> Bubble:
         seconds = self._seconds.pop(0) if self._seconds and not is_running else 0.0
         shown = _bubble(
             "reasoning",
@@ -393,7 +397,7 @@ class _Answer:
             shown["seconds"] = round(seconds, 1)
         return shown
 
-    def _call(self, number: int, bubble: transcript.Bubble) -> Bubble:
+    def _call(self, number: int, bubble: transcript.TurnBubble) -> Bubble:
         turn, id_ = self._turn, call_id(bubble)
         is_open = id_ in self._unanswered
         given = (
@@ -405,7 +409,7 @@ class _Answer:
         shown = self._renderer.step(number, given, lambda: self._made_call(number, bubble))
         return _running(shown, bubble, turn) if turn.note is None and is_open else shown
 
-    def _made_call(self, number: int, bubble: transcript.Bubble) -> Bubble:
+    def _made_call(self, number: int, bubble: transcript.TurnBubble) -> Bubble:
         translator, id_ = self._translator, call_id(bubble)
         name = translator(tool_title(_given(bubble)["name"]))
         state: BubbleState = "done"
@@ -421,12 +425,12 @@ class _Answer:
             state, name = "failed", translator(said)
         return _bubble("tool_call", self._renderer.value(bubble, number), state=state, title=name)
 
-    def _result(self, number: int, bubble: transcript.Bubble, *, is_inside: bool) -> Iterator[Bubble]:
+    def _result(self, number: int, bubble: transcript.TurnBubble, *, is_inside: bool) -> Iterator[Bubble]:
         if self._renderer.value(bubble, number) or not _given(bubble).get("files"):
             given = (id(bubble.first), is_inside)
             yield self._renderer.step(number, given, lambda: self._made_result(number, bubble, is_inside=is_inside))
 
-    def _made_result(self, number: int, bubble: transcript.Bubble, *, is_inside: bool) -> Bubble:
+    def _made_result(self, number: int, bubble: transcript.TurnBubble, *, is_inside: bool) -> Bubble:
         content: Call = bubble.content
         failed = has_failed(content)
         state: BubbleState = "failed" if failed else "refused" if content.get("is_refused") else "done"
@@ -449,12 +453,12 @@ class _Answer:
         return _running(row, steps[0][1], self._turn) if goes_on else row
 
 
-def _given(bubble: transcript.Bubble) -> Call:
+def _given(bubble: transcript.TurnBubble) -> Call:
     """Return what a call or a result has, without the addresses of its files."""
     return cast(Call, bubble.first.content)
 
 
-def answer_text(turn: transcript.Turn) -> str:
+def answer_text(turn: transcript.ConversationTurn) -> str:
     """Return the texts of the answer and the questions that it asks, as the model wrote them."""
     answer, texts = _Answer(turn, TurnRenderer(), Sources(), ENGLISH), list[str]()
     for bubble in turn.bubbles:
@@ -465,7 +469,7 @@ def answer_text(turn: transcript.Turn) -> str:
     return "\n\n".join(texts)
 
 
-def _is_reply(bubble: transcript.Bubble) -> bool:
+def _is_reply(bubble: transcript.TurnBubble) -> bool:
     content: Call = _given(bubble)
     return content["name"] == ASK_USER and not content["is_error"]
 
@@ -477,7 +481,7 @@ def _bubble(kind: BubbleKind, blocks: list[str], *, state: BubbleState = "done",
     return shown
 
 
-def _running(shown: Bubble, bubble: transcript.Bubble, turn: transcript.Turn) -> Bubble:
+def _running(shown: Bubble, bubble: transcript.TurnBubble, turn: transcript.ConversationTurn) -> Bubble:
     """Return the bubble as running since its beginning, if that was observed."""
     so_far = turn.watched_since - bubble.began
     return {**shown, "state": "running", "seconds": round(so_far, 1) if so_far > 0 else 0.0}
@@ -559,34 +563,34 @@ def _extracted(read: Mapping[str, str], translator: Translator, room: Room) -> s
     return "".join(fold(title, as_written(text, room), "details" if is_document else "details open"))
 
 
-def failures(turn: transcript.Turn) -> dict[str, str]:
+def failures(turn: transcript.ConversationTurn) -> dict[str, str]:
     """Return why calls of the turn failed, by id. The value is "" for a call that will never get a result."""
     reasons = {one["id"]: failure_reason(str(one["content"])) for one in _results(turn) if has_failed(one)}
     lost = transcript.unanswered_tool_calls(turn.bubbles) if turn.note is not None and turn.replies is None else []
     return {call["id"]: "" for call in lost} | reasons
 
 
-def refusals(turn: transcript.Turn) -> dict[str, str]:
+def refusals(turn: transcript.ConversationTurn) -> dict[str, str]:
     """Return why the visitor refused calls of the turn, by id. The value is "" without a reason."""
     return {one["id"]: refusal_reason(str(one["content"])) for one in _results(turn) if one.get("is_refused")}
 
 
-def _results(turn: transcript.Turn) -> list[Call]:
+def _results(turn: transcript.ConversationTurn) -> list[Call]:
     return [_given(bubble) for bubble in turn.bubbles if bubble.first.type == "tool_call_result"]
 
 
-def has_answer(turn: transcript.Turn) -> bool:
+def has_answer(turn: transcript.ConversationTurn) -> bool:
     """Return True if the turn shows anything of an answer but an error."""
     return bool(turn.files) or any(bubble.first.type != "error" for bubble in turn.bubbles)
 
 
-def seconds_waited(turn: transcript.Turn) -> float:
+def seconds_waited(turn: transcript.ConversationTurn) -> float:
     """Return how long the wait for the model had been when the page began to watch."""
     in_text = bool(turn.bubbles) and turn.bubbles[-1].first.type == "output_text"
     return max(SILENCE_SECONDS if in_text else 0.0, turn.watched_since - turn.quiet_since)
 
 
-def button_of(turn: transcript.Turn) -> tuple[str, str] | None:
+def button_of(turn: transcript.ConversationTurn) -> tuple[str, str] | None:
     """Return the label of the button under an answer and its action."""
     ended = turn.note.ended if turn.note is not None else None
     types = [bubble.first.type for bubble in turn.bubbles if bubble.first.type != "error"]
@@ -597,7 +601,7 @@ def button_of(turn: transcript.Turn) -> tuple[str, str] | None:
     return (_("Continue"), "continue") if ended in CUT else None
 
 
-def _with_message_fields(shown: Turn, turn: transcript.Turn, user: Entry, translator: Translator) -> Turn:
+def _with_message_fields(shown: Turn, turn: transcript.ConversationTurn, user: Entry, translator: Translator) -> Turn:
     if not has_typed_text(user):
         shown["is_untyped"] = True
     if count := count_files(user):
@@ -610,7 +614,7 @@ def _with_message_fields(shown: Turn, turn: transcript.Turn, user: Entry, transl
     return shown
 
 
-def _versions(versions: Versions) -> ShownVersions:
+def _versions(versions: MessageVersions) -> ShownVersions:
     return {"ids": [*versions.ids], "number": versions.number}
 
 

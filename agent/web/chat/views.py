@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from time import monotonic
 
 from agent.errors import NotFound
-from agent.history import NO_CONVERSATION, NO_ENTRY, Entry, HistoryStore, Record
+from agent.history import NO_CONVERSATION, NO_ENTRY, Conversation, Entry, HistoryStore
 from agent.i18n.text import LocalizedText
 from agent.i18n.translator import ENGLISH, Translator
 from agent.providers.retry import Wait
@@ -18,8 +18,8 @@ from agent.web.chat.stored_entries import entries_of_turn, newest_entries
 from agent.web.chat.transcript import (
     ONLY_ONE,
     AddedBubbles,
-    Bubble,
-    Turn,
+    ConversationTurn,
+    TurnBubble,
     TurnVersions,
     is_prompt,
     to_turns,
@@ -33,7 +33,7 @@ COMPLETE = ("stop", "length", "interrupted")
 """The endings after which a waiting message is sent. An interruption is the end of the server, not of the model."""
 
 
-def is_complete(turn: Turn) -> bool:
+def is_complete(turn: ConversationTurn) -> bool:
     """Return True if a waiting message can follow: the answer has not failed, was not stopped, and asks nothing."""
     ended = turn.note.ended if turn.note is not None else None
     return ended in COMPLETE and turn.question is None and not turn.is_empty
@@ -48,7 +48,7 @@ class ChatView:
     message that came next before it was taken back, or "".
     """
 
-    turns: Sequence[Turn] = ()
+    turns: Sequence[ConversationTurn] = ()
     has_earlier: bool = False
     live: RunningAnswer | None = None
     is_missing: bool = False
@@ -82,7 +82,7 @@ class RunningTurn:
         *before, own = to_turns(entries) if self._is_whole else _split(live, entries)
         *self.before, self._stored = with_model_names(with_versions([*before, own], versions), name_of)
 
-    def turn(self, watched_since: float) -> Turn:
+    def turn(self, watched_since: float) -> ConversationTurn:
         """Return the turn for a page that watches since this time on the monotonic clock."""
         live, stored = self.live, self._stored
         if self._is_whole:  # a text that went on has no mark where it did
@@ -104,13 +104,13 @@ class RunningTurn:
         )
 
 
-def _split(live: RunningAnswer, entries: Sequence[Entry]) -> list[Turn]:
+def _split(live: RunningAnswer, entries: Sequence[Entry]) -> list[ConversationTurn]:
     """Return the turns before the run, and then the run's own turn with what was stored before the run."""
     own = [entry for entry in entries if entry.note.run_id == live.run_id]
     before = to_turns([entry for entry in entries if entry.note.run_id != live.run_id])
     if not (live.resumed and before):
         user, model = (own[0], own[0].note.model) if own else (None, "")
-        return [*before, Turn(user=user, bubbles=(), note=None, run=live.run_id, model=model)]
+        return [*before, ConversationTurn(user=user, bubbles=(), note=None, run=live.run_id, model=model)]
     turn = before.pop()
     bubbles = [bubble for bubble in turn.bubbles if bubble.first.type != "error"]  # what interrupted it is over
     for bubble in bubbles:
@@ -118,12 +118,12 @@ def _split(live: RunningAnswer, entries: Sequence[Entry]) -> list[Turn]:
     return [*before, replace(turn, run=live.run_id, bubbles=bubbles)]
 
 
-def with_versions(turns: Sequence[Turn], versions: Mapping[str, TurnVersions]) -> list[Turn]:
+def with_versions(turns: Sequence[ConversationTurn], versions: Mapping[str, TurnVersions]) -> list[ConversationTurn]:
     """Return the turns with their versions, which are given by the ids of the messages."""
     return [replace(turn, versions=versions.get(turn.user.id, ONLY_ONE)) if turn.user else turn for turn in turns]
 
 
-def with_model_names(turns: Sequence[Turn], name_of: Callable[[str], str]) -> list[Turn]:
+def with_model_names(turns: Sequence[ConversationTurn], name_of: Callable[[str], str]) -> list[ConversationTurn]:
     """Return the turns with the names of their models.
 
     It does not depend on other turns, because a page keeps the messages that it has, and each version has its own.
@@ -131,7 +131,7 @@ def with_model_names(turns: Sequence[Turn], name_of: Callable[[str], str]) -> li
     return [replace(turn, model_name=name_of(turn.model)) if turn.model else turn for turn in turns]
 
 
-def join_bubbles(stored: Sequence[Bubble], new: Sequence[Bubble]) -> Sequence[Bubble]:
+def join_bubbles(stored: Sequence[TurnBubble], new: Sequence[TurnBubble]) -> Sequence[TurnBubble]:
     """Return the bubbles of a turn, as after a reload.
 
     A text that continues a stored text goes on in its bubble. Results of stored calls have the order of these calls.
@@ -216,7 +216,7 @@ class ChatViews:
         turns = await self._turns(entries, await self._around(record, entries))
         return ChatView(turns=turns[:-1], has_earlier=len(entries) == most)
 
-    async def turn(self, owner: str, conversation: str, message: str) -> Turn:
+    async def turn(self, owner: str, conversation: str, message: str) -> ConversationTurn:
         """Return the turn of the shown branch that begins with this message. Raises `NotFound`."""
         if (live := await self._running.get(conversation, owner)) is not None:
             turn = (await self.running_turn(live)).turn(monotonic())
@@ -237,16 +237,16 @@ class ChatViews:
 
     async def _turns(
         self, entries: Sequence[Entry], around: Sequence[Entry], replies: Mapping[QuestionId, str] | None = None
-    ) -> list[Turn]:
+    ) -> list[ConversationTurn]:
         """Return the turns of these entries, with their versions and the names of the models."""
 
-        def turns() -> list[Turn]:
+        def turns() -> list[ConversationTurn]:
             versions = versions_in(around)
             return with_model_names(with_versions(to_turns(entries, replies=replies), versions), self._name_of)
 
         return await TURNS.run(turns)
 
-    async def _around(self, record: Record, shown: Sequence[Entry]) -> Sequence[Entry]:
+    async def _around(self, record: Conversation, shown: Sequence[Entry]) -> Sequence[Entry]:
         """Return all versions of the shown questions, and what follows the last entry.
 
         A conversation without branches has no versions, and needs no read.

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.system.threads import TEXTS
 from agent.web.client_address import client_address
-from agent.web.heavy_work import HeavyWork, Place, RequestLimit, TooManyRequests
+from agent.web.heavy_work import HeavyWork, RequestLimit, RequestSlot, TooManyRequests
 
 READ = ("GET", "HEAD")
 MAX_BODY = 960 * 1024
@@ -168,7 +168,7 @@ class EventBodies:
             count()
             raise
 
-    def _large_place(self, address: str | None) -> Place:
+    def _large_place(self, address: str | None) -> RequestSlot:
         try:
             return self._large.place("", address)
         except TooManyRequests as error:

@@ -33,7 +33,7 @@ LOCALES = {locale: locale for locale in LANGUAGES} | {"zh-CN": "zh", "zh-TW": "z
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SettingsWidgets:
     """The widgets of the settings panel."""
 
     system: gr.Textbox
@@ -46,7 +46,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Chat:
+class ChatWidgets:
     """The widgets above the composer: the bar and the conversation.
 
     live.js draws the conversation into `view`. The scripts call the server through it: each of `CALLS` is an event of
@@ -90,8 +90,8 @@ class ComposerWidgets:
 class Widgets:
     """All widgets of the page."""
 
-    settings: Settings
-    chat: Chat
+    settings: SettingsWidgets
+    chat: ChatWidgets
     composer: ComposerWidgets
     timer: gr.Timer
     sign_of_life: gr.Timer
@@ -138,11 +138,11 @@ def lay_out(title: str, *, sign_of_life: float, login: bool, fleeting: bool, day
     )
 
 
-def _settings(*, login: bool, days: float) -> Settings:
+def _settings(*, login: bool, days: float) -> SettingsWidgets:
     with gr.Sidebar(open=False, elem_id="settings", width=300, position="right"):
         gr.HTML(f"<h2>{static('settings')}</h2>", padding=False)
         gr.HTML(f"<p>{static('settings_hold')}</p>", padding=False)
-        settings = Settings(
+        settings = SettingsWidgets(
             system=gr.Textbox(
                 label=static("system"), lines=3, max_lines=10, placeholder=static("system_how"), elem_id="system"
             ),
@@ -183,12 +183,12 @@ def _bar(title: str) -> gr.Button:
     return new
 
 
-def _chat(new: gr.Button, view: gr.HTML) -> Chat:
+def _chat(new: gr.Button, view: gr.HTML) -> ChatWidgets:
     notice = gr.HTML(elem_id="notice", padding=False)
     switch = gr.Button("", elem_id="switch", size="sm", visible=False)
     gr.HTML(f"<p>{static('greeting')}</p>", elem_id="greeting", padding=False)
     view.render()  # live.js draws into it
-    return Chat(new=new, notice=notice, switch=switch, view=view)
+    return ChatWidgets(new=new, notice=notice, switch=switch, view=view)
 
 
 def _keys() -> Keys:
