@@ -1,4 +1,4 @@
-"""The look of answers: tables, task lists, formulas, code and pictures, also checked with axe."""
+"""The look of answers: tables, task lists, formulas, code and refused pictures."""
 
 from collections.abc import Callable
 from pathlib import Path

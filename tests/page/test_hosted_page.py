@@ -1,4 +1,4 @@
-"""Hosted models on the page: what they need, keys that are used and never shown, and switching in a conversation."""
+"""Hosted models on the page: what they need, and keys that are used and never shown."""
 
 import json
 from collections.abc import Callable, Iterator

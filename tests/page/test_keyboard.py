@@ -25,17 +25,6 @@ def asked(server: Running) -> list[str]:
 # Keys
 
 
-def test_enter_sends_and_shift_enter_breaks_line(app: App, visit: Visit, model_server: Running) -> None:
-    visitor = visit(app.url)
-    visitor.box.press_sequentially("one")
-    visitor.box.press("Shift+Enter")
-    visitor.box.press_sequentially("two")
-    expect(visitor.box).to_have_value("one\ntwo")
-    visitor.box.press("Enter")
-    expect(visitor.caption).to_be_visible()
-    assert asked(model_server) == ["one\ntwo"]
-
-
 def test_enter_breaks_line_on_touch_devices(app: App, browser: Browser, model_server: Running) -> None:
     with browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True) as context:
         visitor = Visitor(context.new_page())
@@ -418,17 +407,6 @@ def test_whole_visit_by_keyboard(app: App, visit: Visit, model_server: Running) 
     press("ArrowDown")
     press("Enter")
     expect(page.locator("#about")).not_to_contain_text("Qwen3-8B")
-
-
-def test_tab_closes_list_of_models(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    names, after = visitor.page.get_by_role("listbox"), {"Tab": "submit-button", "Shift+Tab": "switch Tools"}
-    for key, name in after.items():
-        visitor.open_models()
-        expect(names).to_be_visible()
-        visitor.page.keyboard.press(key)
-        expect(names).to_have_count(0)
-        assert visitor.page.evaluate(FOCUSED)["name"] == name
 
 
 # Checks by a machine

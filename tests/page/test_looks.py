@@ -1,4 +1,4 @@
-"""The page's look and motion: one frame for the composer, nothing that jumps, readable colours, visible waiting."""
+"""The page's look and motion: one frame for the composer, nothing that jumps, readable colours."""
 
 import re
 from collections.abc import Callable, Iterator

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Browser, Route, expect
 
-from tests.conftest import CONFIG, App, Visitor, becomes
+from tests.conftest import App, Visitor, becomes
 from tests.support.http_client import marker
 from tests.support.scripted_server import Config, Running, running
 
@@ -143,23 +143,6 @@ def test_enter_during_answer_loses_nothing(app: App, visit: Visit) -> None:
     expect(visitor.mine).to_have_count(1)
 
 
-def test_empty_message_is_not_sent(app: App, visit: Visit) -> None:
-    visitor = visit(app.url, fresh=True)
-    requests: list[str] = []
-    visitor.page.on("request", lambda request: requests.append(request.post_data or ""))
-    for text in ("", "  \n "):
-        visitor.box.fill(text)
-        visitor.box.press("Enter")
-        visitor.submit.click()
-    expect(visitor.box).to_be_focused()
-    expect(visitor.box).to_have_value("  \n ")
-    visitor.ask("!text Sent.")
-    expect(visitor.mine).to_have_count(1)
-    expect(visitor.toast).to_have_count(0)
-    assert sum("!text Sent." in body for body in requests) == 1
-    assert not any('"text":"  ' in body or '"text":""' in body for body in requests if '"files":[]' in body)
-
-
 @pytest.mark.gate("Two pages of one visitor show the same answer.")
 def test_second_page_sees_and_stops_answer(app: App, visit: Visit) -> None:
     first = visit(app.url)
@@ -221,29 +204,6 @@ def test_reload_rejoins_running_answer(app: App, visit: Visit, model_server: Run
     expect(visitor.chat).to_contain_text("word299")
     visitor.idle()
     expect(visitor.mine).to_have_count(1)
-
-
-@pytest.mark.parametrize("public", [False, True], ids=["private", "public"])
-def test_closed_tab_ends_only_public_answers(
-    start_app: Callable[..., App], visit: Visit, model_server: Running, public: bool
-) -> None:
-    """On other pages the answer is finished and stored, even if the grace period is short."""
-    own = start_app(CONFIG + f"[server]\ngrace_seconds = 1\n[public]\non = {str(public).lower()}\n")
-    visitor = visit(own.url)
-    before = len(model_server.journal())
-    visitor.say(f"!tokens {4000 if public else 600} @100")
-    expect(visitor.chat).to_contain_text("word9")
-    keep = visitor.page.context.new_page()
-    visitor.page.close()
-    model_server.wait_for(lambda journal: journal[before]["ended"], 40.0)
-    assert model_server.journal()[before]["ended"] == ("client_closed" if public else "stop")
-    again = Visitor(keep)
-    again.open(own.url)
-    expect(again.chat).to_contain_text("word9 " if public else "word599")
-    said = "after you left" if public else "600 tokens"
-    expect(again.caption).to_contain_text(said)
-    again.ask("!text Still here.")
-    expect(again.chat).to_contain_text("Still here.")
 
 
 @pytest.mark.gate("A restart shows the same conversation.")
@@ -329,18 +289,6 @@ def test_copy_takes_only_the_answer(app: App, visit: Visit) -> None:
     becomes("**The** answer.\n\n    code", lambda: visitor.page.evaluate("navigator.clipboard.readText()"))
 
 
-def test_copied_answer_is_seen(app: App, visit: Visit) -> None:
-    visitor = visit(app.url, locale="de-DE")
-    visitor.ask("!text The answer.")
-    copy = visitor.chat.get_by_role("button", name="Nachricht kopieren").last
-    sign = "(button) => getComputedStyle(button, '::before').maskImage"
-    before = copy.evaluate(sign)
-    copy.click()
-    becomes(True, lambda: copy.evaluate(sign) != before)
-    expect(visitor.chat.locator(".said p").last).to_have_text("Kopiert")
-    becomes(before, lambda: copy.evaluate(sign))
-
-
 @pytest.mark.gate("The settings reach the model.")
 def test_settings_reach_model(app: App, visit: Visit, model_server: Running) -> None:
     visitor = visit(app.url)
@@ -407,37 +355,6 @@ def test_conversation_outgrows_model_and_continues(start_app: Callable[..., App]
         sent = small.journal()[-1]["body"]["messages"]
         assert "number 5" in sent[-1]["content"]
         assert not any("number 0" in message["content"] for message in sent)
-
-
-def test_whole_chat_offers_no_earlier_messages(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    earlier = visitor.page.get_by_role("button", name="Show earlier messages")
-    for number in range(18):
-        visitor.ask(f"!text answer {number}")
-    visitor.page.evaluate("document.addEventListener('chat-view', ({ detail }) => (window.seen = detail))")
-    visitor.page.evaluate(
-        "document.dispatchEvent(new CustomEvent('chat-wanted', { detail: location.pathname.split('/c/')[1] }))"
-    )
-    visitor.page.wait_for_function("window.seen?.earlier")  # the server has sent the newest messages
-    expect(visitor.mine).to_have_count(18)
-    expect(earlier).to_be_hidden()
-    visitor.reload()
-    expect(earlier).to_be_visible()
-
-
-def test_page_without_its_oldest_messages_offers_them(app: App, visit: Visit) -> None:
-    """A page drops its oldest messages during a long chat."""
-    visitor = visit(app.url)
-    earlier = visitor.page.get_by_role("button", name="Show earlier messages")
-    for number in range(20):
-        visitor.ask(f"!reasoning Hm. !text answer {number}")
-    expect(visitor.mine).to_have_count(20)
-    expect(earlier).to_be_hidden()
-    for number in range(20, 22):
-        visitor.ask(f"!reasoning Hm. !text answer {number}")
-    expect(earlier).to_be_visible()
-    expect(visitor.mine.first).not_to_contain_text("answer 0")
-    expect(visitor.mine.last).to_contain_text("answer 21")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Empty answers and long waits: the page reports them, and shows the same after a reload."""
+"""Empty answers: the page reports them, shows the same after a reload, and offers to try again."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Pictures of the chat open in a viewer: zoom, moving, the other pictures, saving, keys, touch, and axe."""
+"""Pictures of the chat open in a viewer: zoom, moving, the other pictures, saving, keys and touch."""
 
 import re
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Waiting is visible: in the queue, for a model, an upload, a conversion or a tool. In real Chromium."""
+"""Waiting is visible: in the queue, for a model, an upload or a conversion. In real Chromium."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""The list of conversations on every store: its pages, its marks, and a deletion that can be undone."""
+"""The list of conversations: its pages, its marks, and a deletion that can be undone."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

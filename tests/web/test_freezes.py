@@ -1,9 +1,7 @@
 """No visitor's input makes others wait: attacks on a running app, while another visitor measures its answers."""
 
-import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from time import monotonic
 
 import pytest
 from PIL import Image
@@ -13,37 +11,11 @@ from tests.support import media_files
 from tests.support.http_client import HttpVisitor
 from tests.support.scripted_server import Config, running
 
-SECONDS = 8.0
-"""The longest wait of another visitor for a short answer, in seconds, on a machine that is busy with tests."""
-
 
 @pytest.fixture(scope="module")
 def own(start_app: Callable[..., App]) -> App:
     """One app for all tests of this file."""
     return start_app()
-
-
-def seconds_of_another(own: App, attack: Callable[[], object]) -> tuple[object, float]:
-    """Return the attack's result, and the longest that another visitor waits for an answer meanwhile, in seconds."""
-    other, longest = HttpVisitor(own.url), 0.0
-    with ThreadPoolExecutor(1) as pool:
-        attacking = pool.submit(attack)
-        while True:
-            done, began = attacking.done(), monotonic()
-            assert "Still here." in other.say("!text Still here.")
-            longest = max(longest, monotonic() - began)
-            if done:
-                return attacking.result(), longest
-
-
-@pytest.mark.parametrize("expression", ["round(5, -30000000)", "9**9**9**9", "factorial(400)" + "*factorial(400)" * 30])
-def test_calculator_blocks_nobody(own: App, expression: str) -> None:
-    attacker = HttpVisitor(own.url)
-    text = f"!tool calculate {json.dumps({'expression': expression})} !text Worked it out."
-    said, longest = seconds_of_another(own, lambda: attacker.say(text, tools=True))
-    assert "Worked it out." in str(said)
-    assert "tool_call_result" in str(said)
-    assert longest < SECONDS
 
 
 def test_slow_files_do_not_block_other_visitors(start_app: Callable[..., App]) -> None:

@@ -1,4 +1,4 @@
-"""What is kept about a visitor: the summary, and the deletion of everything on every store."""
+"""What is kept about a visitor: the summary, and the deletion of everything."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace

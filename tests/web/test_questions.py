@@ -1,4 +1,4 @@
-"""Questions and approvals on the page: buttons, typed answers, reload, restart, two tabs, programs."""
+"""Questions and approvals on the page: buttons, typed answers, copies, restart, programs."""
 
 import asyncio
 import json
