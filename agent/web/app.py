@@ -203,7 +203,7 @@ async def _build_services(settings: Settings, say: Callable[[str], None]) -> _Se
     media = TemporaryMedia(place, temporary)
     quota = StorageQuota(settings.public, store, media, place.path("") or settings.data_dir)
     conversations = Conversations(settings, store, media, models, _tools(settings), quota, temporary)
-    importer = Importer(settings, store, media, quota, conversations.list.is_in_use, _rendered)
+    importer = Importer(settings, store, media, quota, conversations.list.is_in_use, _check_rendering)
     visitors = VisitorCookies.in_folder(settings.data_dir)
     return _Services(settings, store, is_only, media, models, unsent_files, conversations, importer, visitors)
 
@@ -293,9 +293,10 @@ async def _remove_events(store: HistoryStore) -> int:
     return 0
 
 
-def _rendered(entries: Sequence[Entry]) -> object:
-    """Render entries as the page does."""
-    return [render_turn(turn) for turn in to_turns(entries)]
+def _check_rendering(entries: Sequence[Entry]) -> None:
+    """Render entries as the page does, one turn at a time."""
+    for turn in to_turns(entries):
+        render_turn(turn)
 
 
 def _owner_of(visitors: VisitorCookies) -> Callable[[Request], str]:

@@ -348,12 +348,11 @@ class Importer:
         new, others, size = dict[str | int, list[FoundConversation]](), list[FoundConversation](), 0
         for number, one in enumerate(sorted(found, key=lambda one: one.updated_at)):
             if (stored := known.get(one.source)) is not None:
-                entries = await self._store.entries(stored)
-                _record, added, files = _added(stored, entries, await IMPORT_THREADS.run(one.read))
+                added = await IMPORT_THREADS.run(_added_bytes, stored, await self._store.entries(stored), one)
                 if not added:
                     outcome.known += 1
                     continue
-                size += stored_size(added) + sum(source.size for source in files.values())
+                size += added
                 others.append(one)
             else:
                 size += one.size
@@ -362,7 +361,8 @@ class Importer:
 
     async def _update(self, stored: Record, found: FoundConversation, outcome: _Outcome) -> None:
         """Add the new messages of a conversation to the stored one."""
-        record, entries, files = _added(stored, await self._store.entries(stored), await IMPORT_THREADS.run(found.read))
+        known, conversation = await self._store.entries(stored), await IMPORT_THREADS.run(found.read)
+        record, entries, files = await IMPORT_THREADS.run(_added, stored, known, conversation)
         if not entries:
             outcome.known += 1
             return
@@ -395,7 +395,7 @@ class Importer:
             if not number:
                 record, added, more = conversation.record, conversation.entries, conversation.files
             else:
-                record, added, more = _added(record, entries, conversation)
+                record, added, more = await IMPORT_THREADS.run(_added, record, entries, conversation)
                 outcome.known += not added
             entries += added
             files |= more
@@ -496,6 +496,12 @@ def _added(
     named = {*files_named_in(entry.message for entry in new)}
     named.update(id_ for entry in new for id_ in entry.note.attachments)
     return record, new, {id_: source for id_, source in conversation.files.items() if id_ in named}
+
+
+def _added_bytes(stored: Record, entries: Sequence[Entry], found: FoundConversation) -> int:
+    """Return the bytes that a newer export of a stored chat adds to it, 0 if it has nothing new."""
+    _record, added, files = _added(stored, entries, found.read())
+    return stored_size(added) + sum(source.size for source in files.values())
 
 
 def _sources_of(record: Record) -> list[str]:
