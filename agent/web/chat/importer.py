@@ -427,8 +427,10 @@ class Importer:
                     continue
                 content = BinaryContent(data, media_type=type_of_id(id_))
                 ids[id_] = await self._media.add(owner, content, log_reference)
-            links = FileLinks(lambda _: None, ids)
-            renewed = await IMPORT_THREADS.run(lambda: [links.renewed_entry(entry) for entry in entries])
+            renewed = entries
+            if ids:  # otherwise they name no stored file, and a copy of them all takes memory
+                links = FileLinks(lambda _: None, ids)
+                renewed = await IMPORT_THREADS.run(lambda: [links.renewed_entry(entry) for entry in entries])
             stored.append(await self._store.save(record, renewed))
 
         try:
