@@ -235,7 +235,7 @@ async def _lifespan(services: _Services, watchdog: Watchdog) -> AsyncGenerator[N
         chores.append(OrphanedFiles(services.store, services.media).remove)
 
     def is_busy() -> bool:
-        return conversations.live_runs.count > 0
+        return conversations.live_runs.count > 0 or services.importer.is_running
 
     tasks = [
         asyncio.create_task(watchdog.run()),

@@ -20,8 +20,8 @@ Sleep = Callable[[float], Awaitable[object]]
 
 IDLE_LOOK_SECONDS = 5.0
 """Seconds between two looks at whether the server is idle."""
-IDLE_SHARE = 0.1
-"""The most of that time for which an idle server uses the processor."""
+IDLE_SHARE = 0.03
+"""The most of that time for which an idle server uses the processor. On a busy machine, work gets little of it, too."""
 LATEST_SECONDS = 600.0
 """Seconds after which memory is freed even if the server is never idle."""
 
@@ -32,7 +32,10 @@ async def free_memory_when_idle(
     clock: Callable[[], float] = monotonic,
     processor: Callable[[], float] = process_time,
 ) -> None:
-    """Free memory once after each time of use, until cancelled. `is_busy` is True while an answer is being written."""
+    """Free memory once after each time of use, until cancelled.
+
+    `is_busy` is True while an answer is being written, or chats are imported.
+    """
     freed_at, before = clock(), processor()
     while True:
         await sleep(IDLE_LOOK_SECONDS)

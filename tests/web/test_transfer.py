@@ -690,6 +690,14 @@ async def test_import_without_a_reader_frees_its_place(tmp_path: Path) -> None:
             assert await store.list(f"owner-{number}") == []
 
 
+async def test_memory_is_not_freed_while_chats_are_imported(tmp_path: Path) -> None:
+    store, media = MemoryStore(), MediaStore(tmp_path / "media")
+    importer = Importer(SETTINGS, store, media, StorageQuota(None, store, media, tmp_path), lambda _: False, print)
+    async with importer.place(ANN):
+        assert importer.is_running
+    assert not importer.is_running
+
+
 async def test_imports_of_one_address_leave_a_place_for_another(tmp_path: Path) -> None:
     begun, may_go_on = list[str](), asyncio.Event()
 

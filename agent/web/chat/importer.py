@@ -321,6 +321,11 @@ class Importer:
                 self._check_not_stopped(visitor.owner)
                 tell(ImportProgress(phase="storing", done=done, total=len(work)))
 
+    @property
+    def is_running(self) -> bool:
+        """True while chats of anybody are imported or copied."""
+        return bool(self._owners)
+
     def is_storing(self, owner: str) -> bool:
         """Return True if an import of this owner has stored conversations that are not shown yet."""
         return owner in self._storing
