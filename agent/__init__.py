@@ -42,8 +42,7 @@ from agent.run import Run
 from agent.suspension.seals import Seals
 from agent.suspension.suspended_run import Approve, Pending, Refuse, Suspension
 from agent.telemetry import Telemetry
-from agent.tools import tool
-from agent.tools.function_tools import Tool, Toolset, ask_user
+from agent.tools.function_tools import Tool, Toolset, ask_user, tool
 
 __all__ = [
     "Agent",

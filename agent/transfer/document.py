@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, Literal
 
 from pydantic_ai.messages import (
@@ -142,10 +143,14 @@ def beginning(text: str, most: int = 60) -> str:
 
 
 def title_of(title: str, entries: Iterable[Entry], translator: Translator) -> str:
-    """Return the title of a conversation, or if it is empty the beginning of its first text, or the name of a file."""
+    """Return the title of a conversation, or if it is empty the beginning of its first text, or the name of a file.
+
+    Only the first messages are looked at.
+    """
     if title.strip():
         return " ".join(title.split())
-    text = next((block.text for block in blocks_of(entries, translator) if block.type == "text"), "")
+    first = islice(entries, LONGEST_TURN)
+    text = next((block.text for block in blocks_of(first, translator) if block.type == "text"), "")
     file = text_file_of(text)
     return beginning(file[0] if file else text) or translator(_("Conversation"))
 

@@ -203,7 +203,7 @@ async def _build_services(settings: Settings, say: Callable[[str], None]) -> _Se
     media = TemporaryMedia(place, temporary)
     quota = StorageQuota(settings.public, store, media, place.path("") or settings.data_dir)
     conversations = Conversations(settings, store, media, models, _tools(settings), quota, temporary)
-    importer = Importer(settings, store, media, quota, conversations.list.is_in_use, _rendered)
+    importer = Importer(settings, store, media, quota, conversations.list.is_in_use, _check_rendering)
     visitors = VisitorCookies.in_folder(settings.data_dir)
     return _Services(settings, store, is_only, media, models, unsent_files, conversations, importer, visitors)
 
@@ -235,7 +235,7 @@ async def _lifespan(services: _Services, watchdog: Watchdog) -> AsyncGenerator[N
         chores.append(OrphanedFiles(services.store, services.media).remove)
 
     def is_busy() -> bool:
-        return conversations.live_runs.count > 0
+        return conversations.live_runs.count > 0 or services.importer.is_running
 
     tasks = [
         asyncio.create_task(watchdog.run()),
@@ -247,7 +247,7 @@ async def _lifespan(services: _Services, watchdog: Watchdog) -> AsyncGenerator[N
     # Everything loaded so far stays. Without `freeze` each collection looks at it again, which is 40 % of the cost of a
     # long page. A few thousand of these objects are garbage and stay too: finding them takes a quarter of a second.
     gc.freeze()
-    gc.set_threshold(20_000, 50, 100)
+    gc.set_threshold(20_000, 10, 500)  # the middle one looks at 200,000 objects, which takes 0.03 s
     gc.enable()
     try:
         yield
@@ -293,9 +293,10 @@ async def _remove_events(store: HistoryStore) -> int:
     return 0
 
 
-def _rendered(entries: Sequence[Entry]) -> object:
-    """Render entries as the page does."""
-    return [render_turn(turn) for turn in to_turns(entries)]
+def _check_rendering(entries: Sequence[Entry]) -> None:
+    """Render entries as the page does, one turn at a time."""
+    for turn in to_turns(entries):
+        render_turn(turn)
 
 
 def _owner_of(visitors: VisitorCookies) -> Callable[[Request], str]:

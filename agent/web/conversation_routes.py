@@ -4,9 +4,11 @@ Every request speaks for one owner, and another owner's conversation answers lik
 describes the routes. The middleware refuses changes that pages of other sites request.
 """
 
+import json
 import logging
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import aclosing
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -28,7 +30,7 @@ from agent.history import ConversationHit, excerpt_parts
 from agent.i18n.translator import negotiate
 from agent.providers.connection import RequestQueue, acting_for
 from agent.responses import fix_surrogates
-from agent.system.threads import run_to_completion
+from agent.system.threads import LOOKS, run_to_completion
 from agent.web.chat.cited_passages import CitedPassages
 from agent.web.chat.conversation_list import PAGE, ConversationList, ListRow
 from agent.web.chat.own_data import OwnData, OwnDataSummary
@@ -37,7 +39,7 @@ from agent.web.chat.temporary import TemporaryChats
 from agent.web.chat.turns import answer_text, newest_turns
 from agent.web.chat.views import WINDOW, ChatViews
 from agent.web.client_address import client_address
-from agent.web.heavy_work import RequestLimit, TooManyRequests, result_unless_gone
+from agent.web.heavy_work import HeavyResponse, RequestLimit, RequestSlot, TooManyRequests, result_unless_gone
 from agent.web.middleware.requests import SENTENCES, RequestRefused, parse_object
 from agent.web.unsent_files import UnsentFiles
 
@@ -52,6 +54,9 @@ CURRENT = "current"
 """Stands for the id of the conversation with which a visitor goes on."""
 MAX_BUBBLES = 1000
 """The most bubbles of one answer."""
+PIECE = 1 << 16
+"""Characters of a text that are encoded at once."""
+NO_STORE = {"cache-control": "no-store"}
 LOOKS_AT_ONCE = 2
 """Chats of which turns are read and rendered at once, one for each visitor. Others wait, and visitors take turns."""
 log = logging.getLogger(__name__)
@@ -93,8 +98,8 @@ def answering(handler: Handler, owner_of: Callable[[Request], str]) -> Callable[
         if isinstance(value, Response):
             return value
         if value is None:
-            return Response(status_code=204, headers={"cache-control": "no-store"})
-        return JSONResponse(value, headers={"cache-control": "no-store"})
+            return Response(status_code=204, headers=NO_STORE)
+        return JSONResponse(value, headers=NO_STORE)
 
     return answer
 
@@ -190,9 +195,16 @@ class ConversationRoutes:
         return row | shown | {"run": run, "is_complete": view.is_complete, "hidden": view.hidden}
 
     async def _text(self, request: Request, owner: str) -> Any:
+        """Return what a visitor typed and the answer. An import can have made them long."""
         self._count(request, owner)
-        turn = await self._views.turn(owner, _id(request), str(request.path_params["entry"]))
-        return {"message": typed_text(turn.user) if turn.user else "", "answer": answer_text(turn)}
+        with acting_for(owner):
+            async with self._looking.slot():
+                turn = await self._views.turn(owner, _id(request), str(request.path_params["entry"]))
+                answer = await LOOKS.run(answer_text, turn)
+        texts = {"message": typed_text(turn.user) if turn.user else "", "answer": answer}
+        return HeavyResponse(
+            _joined_steps(_json_pieces(texts)), RequestSlot(lambda: None), NO_STORE, "application/json"
+        )
 
     async def _place(self, request: Request, owner: str) -> Any:
         self._count(request, owner)
@@ -231,6 +243,22 @@ class ConversationRoutes:
     async def _restore(self, request: Request, owner: str) -> Any:
         self._count(request, owner)
         return _row(await self._list.restore(owner, _id(request)))
+
+
+async def _joined_steps(pieces: Iterator[str]) -> AsyncGenerator[str]:
+    async with aclosing(LOOKS.steps(pieces)) as steps:
+        async for batch in steps:
+            yield "".join(batch)
+
+
+def _json_pieces(texts: Mapping[str, str]) -> Iterator[str]:
+    """Yield a JSON object of texts in pieces, because a long one would hold up everything while it is encoded."""
+    for number, (name, text) in enumerate(texts.items()):
+        yield f'{"," if number else "{"}{json.dumps(name)}:"'
+        for at in range(0, len(text), PIECE):
+            yield json.dumps(text[at : at + PIECE], ensure_ascii=False)[1:-1]
+        yield '"'
+    yield "}"
 
 
 def _id(request: Request) -> str:
@@ -277,7 +305,7 @@ async def json_object(request: Request, most: int = MAX_BODY) -> dict[str, Any]:
 
 
 def _error(status: int, detail: str) -> Response:
-    return JSONResponse({"detail": fix_surrogates(detail)}, status_code=status, headers={"cache-control": "no-store"})
+    return JSONResponse({"detail": fix_surrogates(detail)}, status_code=status, headers=NO_STORE)
 
 
 def add_temporary_route(app: FastAPI, chats: TemporaryChats, owner_of: Callable[[Request], str]) -> None:

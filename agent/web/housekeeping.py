@@ -4,7 +4,7 @@ import asyncio
 import gc
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from time import monotonic
+from time import monotonic, process_time
 
 from agent.errors import StoreUnavailable
 from agent.system.malloc import trim_free_memory
@@ -15,22 +15,32 @@ Sleep = Callable[[float], Awaitable[object]]
 #
 # Python leaves each connection that has ended as a reference cycle of 2 KB, with its transport and its socket. Objects
 # that a collection finds in use wait for a full one, which comes by itself after about 100 million allocations. A full
-# collection stops the event loop for some hundredths of a second, so it does not run while somebody reads an answer.
+# collection stops everything for some hundredths of a second, or for tenths while an import has made many objects. So
+# it does not run while somebody reads an answer, or while the server works on anything else.
 
 IDLE_LOOK_SECONDS = 5.0
 """Seconds between two looks at whether the server is idle."""
+IDLE_SHARE = 0.03
+"""The most of that time for which an idle server uses the processor. On a busy machine, work gets little of it, too."""
 LATEST_SECONDS = 600.0
 """Seconds after which memory is freed even if the server is never idle."""
 
 
 async def free_memory_when_idle(
-    is_busy: Callable[[], bool], sleep: Sleep = asyncio.sleep, clock: Callable[[], float] = monotonic
+    is_busy: Callable[[], bool],
+    sleep: Sleep = asyncio.sleep,
+    clock: Callable[[], float] = monotonic,
+    processor: Callable[[], float] = process_time,
 ) -> None:
-    """Free memory once after each time of use, until cancelled. `is_busy` is True while an answer is being written."""
-    freed_at = clock()
+    """Free memory once after each time of use, until cancelled.
+
+    `is_busy` is True while an answer is being written, or chats are imported.
+    """
+    freed_at, before = clock(), processor()
     while True:
         await sleep(IDLE_LOOK_SECONDS)
-        if not is_used_since_collection() or (is_busy() and clock() - freed_at < LATEST_SECONDS):
+        works, before = processor() - before > IDLE_SHARE * IDLE_LOOK_SECONDS, processor()
+        if not is_used_since_collection() or ((works or is_busy()) and clock() - freed_at < LATEST_SECONDS):
             continue
         gc.collect()
         await asyncio.to_thread(trim_free_memory)

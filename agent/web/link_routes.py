@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from html import escape
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -25,7 +26,7 @@ from agent.i18n.translator import Translator, negotiate
 from agent.providers.connection import RequestQueue, acting_for
 from agent.rendering.html import REST_OF_LINK, html_mark
 from agent.settings import Settings
-from agent.transfer.document import DOCUMENT_THREADS, beginning, blocks_of, named_as_stored, title_of
+from agent.transfer.document import DOCUMENT_THREADS, LONGEST_TURN, beginning, blocks_of, named_as_stored, title_of
 from agent.transfer.html import (
     PAGE_END,
     STYLE,
@@ -259,7 +260,7 @@ def _preview(chat: SharedChat, translator: Translator) -> tuple[str, str]:
     """Return the title, and the beginning of what was said, or what the site is if nothing was written."""
     title, left_out = title_of(chat.title, chat.entries(translator), translator), translator(NOT_INCLUDED)
     words = ""
-    for block in blocks_of(chat.entries(translator), translator):
+    for block in blocks_of(islice(chat.entries(translator), LONGEST_TURN), translator):
         if block.type == "text" and block.text != left_out:
             words += f" {block.text[: 20 * DESCRIPTION_CHARACTERS].strip()}"
         if len(words) > 20 * DESCRIPTION_CHARACTERS:

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from agent.tools import tool
+from agent.tools.function_tools import tool
 
 
 @tool(needs_approval=True)

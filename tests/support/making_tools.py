@@ -2,7 +2,7 @@
 
 from pydantic_ai.messages import BinaryContent
 
-from agent.tools import tool
+from agent.tools.function_tools import tool
 from tests.support import media_files
 
 MADE = {

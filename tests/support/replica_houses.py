@@ -12,7 +12,7 @@ from agent.history.run_events import LEASE_SECONDS
 from agent.models.catalog import ModelSpec
 from agent.providers.connection import Endpoint, ServedModel
 from agent.settings import LocalSettings, PublicSettings, Settings
-from agent.tools import tool
+from agent.tools.function_tools import tool
 from agent.web.chat.answers import LiveRun
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations

@@ -7,8 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_ai.messages import BinaryContent, ToolCallPart
 
-from agent.tools import tool
-from agent.tools.function_tools import execute
+from agent.tools.function_tools import execute, tool
 
 
 async def returned(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from agent.history import Conversation, Entry, Note
 from agent.history.memory import MemoryStore
 from agent.settings import PublicSettings
 from agent.web.chat.answers import STILL_WRITING
-from agent.web.chat.branches import Branches, hidden_after, versions_in
+from agent.web.chat.branches import COPIES, Branches, hidden_after, versions_in
 from agent.web.chat.expiry import FOR_EVER
 from agent.web.chat.journal import branch
 from agent.web.chat.storage_quota import StorageQuota
@@ -182,3 +183,21 @@ def test_every_version_can_be_shown(steps: list[tuple[int, bool]], chosen: int) 
         assert wanted in [entry.id for entry in await house.store.history(record)]
 
     asyncio.run(play())
+
+
+async def test_few_chats_are_copied_at_once(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, reading, most, history = await house.turn("one"), 0, 0, house.store.history
+
+    async def slow(*given: Any, **named: Any) -> Any:
+        nonlocal reading, most
+        reading += 1
+        most = max(most, reading)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        reading -= 1
+        return await history(*given, **named)
+
+    monkeypatch.setattr(house.store, "history", slow)
+    copies = await asyncio.gather(*(house.branches.copy(ANN, house.record.id, first) for _ in range(6)))
+    assert len({*copies}) == 6
+    assert most == COPIES

@@ -1,6 +1,7 @@
 """Heavy work has places, which are counted in one step and given back when the work has ended, and is made in steps."""
 
 import asyncio
+import json
 import sys
 import threading
 import tracemalloc
@@ -33,7 +34,7 @@ from agent.i18n.translator import Translator
 from agent.rendering.html import LONGEST_WRITTEN, REST, REST_OF_LINK, pretty_json
 from agent.settings import LocalSettings, Settings
 from agent.system.threads import Threads
-from agent.transfer.document import Block, blocks_of
+from agent.transfer.document import Block, blocks_of, title_of
 from agent.transfer.html import EXPORTED, Frame, to_html
 from agent.web import server as web_server
 from agent.web.app import create_app
@@ -390,6 +391,33 @@ async def test_looks_of_one_visitor_take_turns_and_leave_a_place(monkeypatch: py
     may_end.set()
     await asyncio.gather(*looks, return_exceptions=True)
     assert [one.cancelled() for one in looks] == [False, True, False, False]
+
+
+async def test_text_of_a_long_message_holds_no_loop() -> None:
+    [turn] = to_turns(chain(prompt('Say "it".\n'), ModelResponse([TextPart("\ufdfa word\n" * 3_000_000)])))
+
+    class Views:
+        async def turn(self, *_: object) -> Any:
+            return turn
+
+    routes = ConversationRoutes(cast(Any, None), cast(Any, None), cast(Any, Views()), lambda _: "")
+    asked, steps, body = request("/", id_="chat", entry="message"), list[float](), b""
+    for _ in range(3):  # a busy machine can be slow
+        with longest_step() as longest:
+            answer = await routes._text(asked, "ann")  # pyright: ignore[reportPrivateUsage]
+            body = await asyncio.create_task(read(answer))
+        steps.append(longest[0][0])
+    assert json.loads(body) == {"message": 'Say "it".\n', "answer": "\ufdfa word\n" * 3_000_000}
+    assert min(steps) < 0.05, steps
+
+
+def test_title_is_found_in_the_first_messages() -> None:
+    def entries() -> Iterator[Entry]:
+        for number in range(100_000):
+            assert number < 1_000
+            yield from chain(ModelResponse([ToolCallPart("look", {}, f"{number}")]))
+
+    assert title_of("", entries(), ENGLISH) == "Conversation"
 
 
 @pytest.mark.parametrize("wrote", ["model", "person"])

@@ -29,8 +29,11 @@ def rare_collections() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-async def rounds(is_busy: bool, *, count: int) -> ref[Node]:
-    """Leave an old cycle behind, work, and return it after so many looks at whether the server is idle."""
+async def rounds(is_busy: bool, *, count: int, works: float = 0.0) -> ref[Node]:
+    """Leave an old cycle behind, work, and return it after so many looks at whether the server is idle.
+
+    `works` is the share of the time for which the server uses the processor.
+    """
     node, looks, time = Node(), 0, 0.0
     gc.collect()  # the cycle is old now
     found = ref(node)
@@ -44,7 +47,7 @@ async def rounds(is_busy: bool, *, count: int) -> ref[Node]:
             raise asyncio.CancelledError
 
     with suppress(asyncio.CancelledError):
-        await free_memory_when_idle(lambda: is_busy, sleep, lambda: time)
+        await free_memory_when_idle(lambda: is_busy, sleep, lambda: time, lambda: works * time)
     assert kept
     return found
 
@@ -58,6 +61,12 @@ async def test_idle_server_frees_old_cycles() -> None:
 async def test_busy_server_is_not_stopped_by_a_collection() -> None:
     assert (await rounds(True, count=3))() is not None
     assert (await rounds(True, count=int(LATEST_SECONDS / IDLE_LOOK_SECONDS) + 1))() is None
+
+
+@pytest.mark.usefixtures("rare_collections")
+async def test_working_server_is_not_stopped_by_a_collection() -> None:
+    assert (await rounds(False, count=3, works=0.5))() is not None
+    assert (await rounds(False, count=1, works=0.01))() is None
 
 
 async def test_unused_server_collects_nothing() -> None:

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from agent import Agent
 from agent.i18n.translator import ENGLISH
-from agent.tools import tool
-from agent.tools.function_tools import Tool
+from agent.tools.function_tools import Tool, tool
 from agent.web import answer_frames, run_event_routes
 from agent.web.answer_frames import TEXT_SECONDS, WAIT_SECONDS, TurnFrames
 from agent.web.chat.answers import EVENT_SECONDS, LiveRuns

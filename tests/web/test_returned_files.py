@@ -13,7 +13,7 @@ from agent.history.sql.sqlite import SqliteStore
 from agent.models.catalog import ModelSpec
 from agent.providers.connection import Endpoint, ServedModel
 from agent.settings import LocalSettings, Settings
-from agent.tools import tool
+from agent.tools.function_tools import tool
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.expiry import delete_conversation

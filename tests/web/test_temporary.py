@@ -19,8 +19,7 @@ from agent.i18n.translator import ENGLISH
 from agent.models.catalog import ModelSpec
 from agent.providers.connection import Endpoint, ServedModel
 from agent.settings import LocalSettings, Settings
-from agent.tools import tool
-from agent.tools.function_tools import ask_user
+from agent.tools.function_tools import ask_user, tool
 from agent.transfer.export import Exporter
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations

@@ -37,6 +37,7 @@ from agent.web.chat.links import ChatLinks, LinkChoices
 from agent.web.chat.storage_quota import FAR_FUTURE, StorageQuota
 from agent.web.chat.visitor import Visitor
 from tests.conftest import CONFIG, App, becomes
+from tests.support.asgi_requests import longest_step
 from tests.support.foreign_requests import stored_conversations
 from tests.support.history_stores import KINDS, STORES, Clock, chain, prompt, started
 from tests.support.http_client import Answer, HttpVisitor, marker, owner_in, send_raw
@@ -572,6 +573,24 @@ async def test_grown_chat_gets_its_new_messages(house: House) -> None:
     assert await house.texts(a) == ["1", "new"]
 
 
+@pytest.mark.slow
+async def test_many_new_messages_of_a_known_chat_hold_no_loop(tmp_path: Path) -> None:
+    store, media = await STORES["sqlite"](tmp_path, Clock()), MediaStore(tmp_path / "media")
+    importer = Importer(
+        SETTINGS, store, media, StorageQuota(None, store, media, tmp_path), set[str]().__contains__, lambda _: None
+    )
+    house, steps = House(store, media, importer, tmp_path), list[float]()
+    for id_ in ("a", "b", "c"):  # a busy machine can be slow
+        await house.bring([chat(id_, "1")])
+        grown = chat(id_, "1")
+        grown["chat_messages"] += [{"uuid": f"{id_}{n}", "sender": "human", "text": "new"} for n in range(6_000)]
+        with longest_step() as longest:
+            assert len((await asyncio.create_task(house.bring([grown]))).updated) == 1
+        steps.append(longest[0][0])
+    await store.aclose()
+    assert min(steps) < 0.05, steps
+
+
 async def test_chat_that_went_on_here_keeps_its_branch(house: House) -> None:
     await house.bring([chat("a", "1")])
     [record] = await house.chats()
@@ -677,6 +696,14 @@ async def test_import_without_a_reader_frees_its_place(tmp_path: Path) -> None:
         for number, events in enumerate(slow):
             await events.aclose()
             assert await store.list(f"owner-{number}") == []
+
+
+async def test_memory_is_not_freed_while_chats_are_imported(tmp_path: Path) -> None:
+    store, media = MemoryStore(), MediaStore(tmp_path / "media")
+    importer = Importer(SETTINGS, store, media, StorageQuota(None, store, media, tmp_path), lambda _: False, print)
+    async with importer.place(ANN):
+        assert importer.is_running
+    assert not importer.is_running
 
 
 async def test_imports_of_one_address_leave_a_place_for_another(tmp_path: Path) -> None:

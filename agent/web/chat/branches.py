@@ -16,7 +16,8 @@ from agent.files.references import references_in
 from agent.files.store import MediaStore
 from agent.history import Conversation, Entry, HistoryStore
 from agent.messages.repair import count_bytes
-from agent.system.threads import run_to_completion
+from agent.providers.connection import RequestQueue, acting_for
+from agent.system.threads import PREPARING, run_to_completion
 from agent.web.chat.answers import STILL_WRITING
 from agent.web.chat.expiry import IsBusy, RetentionPeriods
 from agent.web.chat.journal import branch
@@ -27,6 +28,9 @@ from agent.web.chat.temporary_stores import is_temporary
 from agent.web.chat.titles import first_words, next_title, rename, without_number
 from agent.web.chat.transcript import MessageVersions, TurnVersions, content_parts, has_first_words, is_prompt
 from agent.web.chat.visitor import Visitor
+
+COPIES = 2
+"""Chats that are copied at once, because each is in memory. Others wait, and visitors take turns."""
 
 
 class Branches:
@@ -49,6 +53,7 @@ class Branches:
         self._store, self._media, self._quota = store, media, quota
         self._periods, self._is_in_use, self._is_answered = periods, is_in_use, is_answered
         self._temporary = temporary
+        self._copying = RequestQueue(COPIES)
 
     async def choose(self, owner: str, conversation: str | None, entry_id: str) -> None:
         """Show this version of a message, and what followed it last. Raises `Conflict` and `NotFound`."""
@@ -67,9 +72,13 @@ class Branches:
 
         Raises `Conflict`, `NotFound`, and `Limited` if there is no room for it.
         """
-        record = await self._read(visitor.owner, conversation)
+        with acting_for(visitor.owner):
+            async with self._copying.slot():
+                return await self._copy(visitor, await self._read(visitor.owner, conversation), entry_id)
+
+    async def _copy(self, visitor: Visitor, record: Conversation, entry_id: str) -> str:
         begins = await self._store.find(record, after=[None])
-        entries = _turns_until(entry_id, await self._store.history(record))
+        entries, size = await PREPARING.run(_turns_until, entry_id, await self._store.history(record))
         quota, copied = self._quota, Conversation(owner=visitor.owner)
         if self._temporary is not None and is_temporary(record.id):
             quota, copied = self._temporary, await self._temporary.begin(visitor)
@@ -80,7 +89,7 @@ class Branches:
             copied, title=await self._numbered(record.owner, title), head_id=entries[-1].id, expires_at=expires_at
         )
         async with quota.reservation(visitor, self._is_in_use) as reserve:
-            await reserve(sum(MESSAGE_BYTES + count_bytes(entry.message) for entry in entries))
+            await reserve(size)
             await run_to_completion(self._save_copy(record, copied, entries))
         return copied.id
 
@@ -93,8 +102,8 @@ class Branches:
 
     async def _save_copy(self, record: Conversation, copied: Conversation, entries: Sequence[Entry]) -> None:
         """Add the copy's references to files, then store it, unless the original was deleted meanwhile."""
-        references = references_in(copied.id, entries)
-        originals = references_in(record.id, entries)  # files of older versions have no references yet
+        references = await PREPARING.run(references_in, copied.id, entries)
+        originals = await PREPARING.run(references_in, record.id, entries)  # older versions have none yet
         await self._media.add_references(copied.owner, {id_: [*references[id_], *originals[id_]] for id_ in references})
         try:
             await self._store.get(record.id, owner=record.owner)
@@ -165,11 +174,14 @@ def _identity(part: UserContent) -> Hashable:
             return ("other", repr(part))
 
 
-def _turns_until(entry_id: str, entries: Sequence[Entry]) -> Sequence[Entry]:
-    """Return the entries up to the end of the turn that begins with this message. Raises `Conflict`."""
+def _turns_until(entry_id: str, entries: Sequence[Entry]) -> tuple[Sequence[Entry], int]:
+    """Return the entries up to the end of the turn that begins with this message, and their bytes in the store.
+
+    Raises `Conflict`.
+    """
     prompts = [place for place, entry in enumerate(entries) if is_prompt(entry)]
     found = next((place for place in prompts if entries[place].id == entry_id), None)
     if found is None:
         raise Conflict(MESSAGE_GONE)
-    end = next((place for place in prompts if place > found), len(entries))
-    return entries[:end]
+    turns = entries[: next((place for place in prompts if place > found), len(entries))]
+    return turns, sum(MESSAGE_BYTES + count_bytes(entry.message) for entry in turns)

@@ -323,6 +323,11 @@ class Importer:
                 self._check_not_stopped(visitor.owner)
                 tell(ImportProgress(phase="storing", done=done, total=len(work)))
 
+    @property
+    def is_running(self) -> bool:
+        """True while chats of anybody are imported or copied."""
+        return bool(self._owners)
+
     def is_storing(self, owner: str) -> bool:
         """Return True if an import of this owner has stored conversations that are not shown yet."""
         return owner in self._storing
@@ -350,12 +355,11 @@ class Importer:
         new, others, size = dict[str | int, list[FoundConversation]](), list[FoundConversation](), 0
         for number, one in enumerate(sorted(found, key=lambda one: one.updated_at)):
             if (stored := known.get(one.source)) is not None:
-                entries = await self._store.entries(stored)
-                _record, added, files = _added(stored, entries, await IMPORT_THREADS.run(one.read))
+                added = await IMPORT_THREADS.run(_added_bytes, stored, await self._store.entries(stored), one)
                 if not added:
                     outcome.known += 1
                     continue
-                size += stored_size(added) + sum(source.size for source in files.values())
+                size += added
                 others.append(one)
             else:
                 size += one.size
@@ -364,7 +368,8 @@ class Importer:
 
     async def _update(self, stored: Conversation, found: FoundConversation, outcome: _Outcome) -> None:
         """Add the new messages of a conversation to the stored one."""
-        record, entries, files = _added(stored, await self._store.entries(stored), await IMPORT_THREADS.run(found.read))
+        known, conversation = await self._store.entries(stored), await IMPORT_THREADS.run(found.read)
+        record, entries, files = await IMPORT_THREADS.run(_added, stored, known, conversation)
         if not entries:
             outcome.known += 1
             return
@@ -397,7 +402,7 @@ class Importer:
             if not number:
                 record, added, more = conversation.record, conversation.entries, conversation.files
             else:
-                record, added, more = _added(record, entries, conversation)
+                record, added, more = await IMPORT_THREADS.run(_added, record, entries, conversation)
                 outcome.known += not added
             entries += added
             files |= more
@@ -429,8 +434,10 @@ class Importer:
                     continue
                 content = BinaryContent(data, media_type=type_of_id(id_))
                 ids[id_] = await self._media.add(owner, content, log_reference)
-            links = FileLinks(lambda _: None, ids)
-            renewed = await IMPORT_THREADS.run(lambda: [links.renewed_entry(entry) for entry in entries])
+            renewed = entries
+            if ids:  # otherwise they name no stored file, and a copy of them all takes memory
+                links = FileLinks(lambda _: None, ids)
+                renewed = await IMPORT_THREADS.run(lambda: [links.renewed_entry(entry) for entry in entries])
             stored.append(await self._store.save(record, renewed))
 
         try:
@@ -498,6 +505,12 @@ def _added(
     named = {*files_named_in(entry.message for entry in new)}
     named.update(id_ for entry in new for id_ in entry.note.attachments)
     return record, new, {id_: source for id_, source in conversation.files.items() if id_ in named}
+
+
+def _added_bytes(stored: Conversation, entries: Sequence[Entry], found: FoundConversation) -> int:
+    """Return the bytes that a newer export of a stored chat adds to it, 0 if it has nothing new."""
+    _record, added, files = _added(stored, entries, found.read())
+    return stored_size(added) + sum(source.size for source in files.values())
 
 
 def _sources_of(record: Conversation) -> list[str]:
