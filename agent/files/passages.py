@@ -65,7 +65,7 @@ def excerpt(document: Document, question: str, max_bytes: int) -> Excerpt:
     """
     if whole_size(document) <= max_bytes:
         return Excerpt(_whole(document), tuple(range(1, len(document.pages) + 1)), is_whole=True)
-    passages, keywords = indexed((document,), _length_for(max_bytes))
+    passages, keywords = indexed((document,), _length_for(max_bytes), question)
     chosen = _choose(passages, keywords.ranked(question), max_bytes)
     return Excerpt(
         _joined(document, passages, chosen), tuple(sorted({passages[at].page for at in chosen})), is_whole=False
@@ -77,13 +77,18 @@ def best_excerpts(documents: Sequence[Document], question: str, max_bytes: int) 
 
     A document without a word of the question has None.
     """
-    passages, keywords = indexed_for(documents, max_bytes)
+    passages, keywords = indexed_for(documents, max_bytes, question)
     return excerpts_in_order(documents, passages, keywords.ranked(question), max_bytes)
 
 
-def indexed_for(documents: Sequence[Document], max_bytes: int) -> tuple[tuple[Passage, ...], KeywordIndex]:
-    """Return the passages of these documents, of which several fit into `max_bytes` bytes, and their words."""
-    return indexed(documents, _length_for(max_bytes))
+def indexed_for(
+    documents: Sequence[Document], max_bytes: int, question: str
+) -> tuple[tuple[Passage, ...], KeywordIndex]:
+    """Return the passages of these documents, of which several fit into `max_bytes` bytes, and their words.
+
+    The words are those of the question.
+    """
+    return indexed(documents, _length_for(max_bytes), question)
 
 
 def excerpts_in_order(

@@ -54,7 +54,7 @@ from agent.history.key_value import (
 )
 from agent.history.records import NO_CONVERSATION, Conversation, now
 from agent.history.run_events import RunEvents, join_events
-from agent.history.uninterrupted import UninterruptedWork
+from agent.history.uninterrupted import LockWait, UninterruptedWork
 from agent.i18n.text import _
 from agent.system.threads import HISTORY_FILES
 
@@ -98,7 +98,7 @@ class JsonStorage(LocalView):
     def __init__(self, path: Path, patience: float, clock: Callable[[], datetime]) -> None:
         self.path, self.clock = path, clock
         self._owners, self._ids, self._runs, self._links = (path / name for name in ("owners", "ids", "runs", "links"))
-        self._patience, self._was_locked = patience, False
+        self._lock_wait = LockWait(patience)
         self._turn = asyncio.Lock()
         self._work = UninterruptedWork()
         self._known: dict[Path, dict[str, tuple[Signature, Item | None]]] = {}
@@ -118,7 +118,7 @@ class JsonStorage(LocalView):
 
     async def write(self, work: Work[T]) -> T:
         """Implement `Storage.write`. No other process writes meanwhile."""
-        return await self._work.run(self._in_turn(work, time.monotonic() + self._patience))
+        return await self._work.run(self._in_turn(work, self._lock_wait.deadline()))
 
     async def aclose(self) -> None:
         """Implement `Storage.aclose`."""
@@ -333,7 +333,7 @@ class JsonStorage(LocalView):
             if folder.stat().st_mode & 0o077:
                 with suppress(PermissionError):  # Another user owns the folder and must protect it.
                     folder.chmod(0o700)
-        with self._locked(time.monotonic() + self._patience):
+        with self._locked(self._lock_wait.deadline()):
             self._repair()
 
     def _repair(self) -> None:
@@ -368,19 +368,20 @@ class JsonStorage(LocalView):
                 return await HISTORY_FILES.run(self._alone, work, deadline)
 
     def _alone(self, work: Work[T], deadline: float) -> T:
-        with self._locked(deadline if self._was_locked else time.monotonic() + self._patience):
+        with self._locked(deadline):
             return finish(work(self))
 
     @contextmanager
     def _locked(self, deadline: float) -> Generator[None]:
         """Hold the lock between processes. The system releases it if this process is killed."""
         with open(os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600), "wb") as file:
+            until = time.monotonic() + self._lock_wait.left(deadline)
             while not lock_descriptor(file.fileno(), blocking=False):
-                if time.monotonic() >= deadline:
-                    self._was_locked = True
+                if time.monotonic() >= until:
+                    self._lock_wait.end(is_in_vain=True)
                     raise OSError(errno.EAGAIN, _("another process keeps it locked"), str(self.path))
                 time.sleep(_FOLDER_LOCK_POLL_SECONDS)
-            self._was_locked = False
+            self._lock_wait.end(is_in_vain=False)
             yield
 
     @contextmanager

@@ -73,7 +73,7 @@ async def _search(documents: Sequence[LongDocument], query: str, max_bytes: int,
         raise ToolError("The query is empty: give some words that the passages have.")
     read = [await _document(one) for one in documents]
     # The ranking of a long text takes a second.
-    passages, keywords = await RANKING.run(indexed_for, read, max_bytes)
+    passages, keywords = await RANKING.run(indexed_for, read, max_bytes, query)
     most = CANDIDATES if vectors else len(passages)
     by_keywords, by_vectors, note = await ranked_both_ways(vectors, passages, keywords, query, most)
     order = fused(by_keywords, by_vectors) if by_vectors else by_keywords

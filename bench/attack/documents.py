@@ -1,6 +1,7 @@
 """Attacks with documents and sounds that are small and take long to read: nesting, repeated parts and open ends."""
 
 import io
+import random
 import time
 import zipfile
 import zlib
@@ -413,6 +414,13 @@ SOUNDS: dict[str, tuple[str, Callable[[], bytes]]] = {
 """Sounds of other lengths, or in more boxes, than they need."""
 
 
+TEXTS: dict[str, tuple[str, Callable[[], bytes]]] = {
+    "words": ("a.txt", lambda: "".join(map(chr, random.choices(range(0x4E00, 0x9FFF), k=1_900_000))).encode()),
+    "one line": ("a.csv", lambda: b"a," * 950_000),
+}
+"""Long texts, of which a model gets passages."""
+
+
 def _attack(name: str, make: Callable[[], bytes]) -> Callable[[str], object]:
     def attack(url: str) -> object:
         """Attach the document. Return the refusal, if any, and the seconds until the end."""
@@ -428,4 +436,5 @@ def _attack(name: str, make: Callable[[], bytes]) -> Callable[[str], object]:
 ATTACKS: dict[str, Callable[[str], object]] = {
     **{f"document: {name}": _attack(file, make) for name, (file, make) in BOMBS.items()},
     **{f"sound: {name}": _attack(file, make) for name, (file, make) in SOUNDS.items()},
+    **{f"text: {name}": _attack(file, make) for name, (file, make) in TEXTS.items()},
 }

@@ -11,6 +11,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from time import monotonic
 
 import pytest
 from filelock import lock_descriptor
@@ -328,6 +329,19 @@ async def test_locked_folder_is_awaited_then_named(tmp_path: Path) -> None:
                 await store.save(record)
             assert str(tmp_path) not in str(caught.value), "a visitor sees the path"
             assert await store.get(record.id, owner=ALICE) == record  # Readers need no lock.
+        assert (await store.save(record)).revision == 2
+
+
+async def test_writes_after_one_that_waited_in_vain_hardly_wait(tmp_path: Path) -> None:
+    async with aclosing(await JsonStore.open(tmp_path, patience=2.0)) as store:
+        record, _ = await started(store)
+        with (tmp_path / "lock").open("rb") as other:
+            assert lock_descriptor(other.fileno(), blocking=False)
+            began = monotonic()
+            for _ in range(10):
+                with pytest.raises(HistoryError, match="locked"):
+                    await store.save(record)
+            assert monotonic() - began < 15, "each write waited for itself"
         assert (await store.save(record)).revision == 2
 
 

@@ -401,6 +401,21 @@ async def test_writes_behind_a_locked_file_are_refused_together(tmp_path: Path) 
         await started(store)
 
 
+async def test_writes_after_one_that_waited_in_vain_hardly_wait(tmp_path: Path) -> None:
+    """A message makes three writes one after the other. Each waited for itself, so the refusal took 7.5 seconds."""
+    path = tmp_path / "history.db"
+    async with aclosing(await SqliteStore.open(path, busy_timeout=2.0)) as store:
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            began = time.monotonic()
+            for _ in range(10):
+                with pytest.raises(HistoryError, match="locked"):
+                    await started(store)
+            assert time.monotonic() - began < 15, "each write waited for itself"
+            other.execute("ROLLBACK")
+        await started(store)
+
+
 OF_0_1_0 = (ROOT / "tests" / "history" / "history_of_0.1.0.sql").read_text()
 """A history that version 0.1.0 has written."""
 

@@ -269,12 +269,14 @@ async def test_orphaned_files_go_after_a_day(store: MemoryStore | SqliteStore, t
     assert {path.name for path in stored(tmp_path / "media")} == {*named, notes.name}
 
 
+@pytest.mark.parametrize("age", [2 * KEPT_SECONDS, 120], ids=["old", "young"])
 async def test_files_of_a_lost_history_stay_when_new_chats_come(
-    store: MemoryStore | SqliteStore, tmp_path: Path
+    store: MemoryStore | SqliteStore, tmp_path: Path, age: float
 ) -> None:
+    """It is noticed at the start. A day later, it has chats, and the files of the lost ones look like nobody's."""
     media, now = MediaStore(tmp_path / "media"), time()
     lost = await media.add("bob", file_of(100, 1), "lost")
-    os.utime(tmp_path / "media" / "bob" / lost, (now - 2 * KEPT_SECONDS, now - 2 * KEPT_SECONDS))
+    os.utime(tmp_path / "media" / "bob" / lost, (now - age, now - age))
     assert await OrphanedFiles(store, media, clock=lambda: now - 60).remove() == 0
     await store.save(Conversation(owner="bob"))
     named = await talk(store, media, tmp_path / "media", "ann")

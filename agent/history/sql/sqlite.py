@@ -38,7 +38,7 @@ from agent.history.sql.sqlite_wipe import (
     wipe_pages,
 )
 from agent.history.sql.store import SqlStore
-from agent.history.uninterrupted import UninterruptedWork
+from agent.history.uninterrupted import LockWait, UninterruptedWork
 from agent.i18n.text import _
 
 T = TypeVar("T")
@@ -161,8 +161,7 @@ class SqliteDatabase:
     def __init__(
         self, path: Path, connections: Sequence[SqliteConnection], patience: float, clock: Callable[[], datetime]
     ) -> None:
-        self.path, self.clock, self._patience = path, clock, patience
-        self._was_locked = False
+        self.path, self.clock, self._lock_wait = path, clock, LockWait(patience)
         self._writer, self._reader, self._searcher = connections
         self._writes = UninterruptedWork()
         self._has_left_text, self._pause = False, WIPE_SECONDS
@@ -250,7 +249,7 @@ class SqliteDatabase:
 
     async def _in_turn(self, work: Job[T], *, frees_space: bool = False) -> T:
         with naming_errors(self.path, HistoryError):
-            in_time = partial(self._in_time, work, time.monotonic() + self._patience)
+            in_time = partial(self._in_time, work, self._lock_wait.deadline())
             try:
                 return await self._writer.run(in_time)
             except sqlite3.OperationalError as error:
@@ -260,14 +259,14 @@ class SqliteDatabase:
                 return await self._writer.run(in_time)
 
     def _in_time(self, work: Job[T], deadline: float, connection: sqlite3.Connection) -> T:
-        """Run `work`, which waits for the lock. If the write before it waited in vain, it waits until `deadline`."""
-        wait = deadline - time.monotonic() if self._was_locked else self._patience
-        connection.execute(f"PRAGMA busy_timeout = {max(0, round(wait * 1000))}")
+        """Run `work`, which waits for the lock."""
+        connection.execute(f"PRAGMA busy_timeout = {round(self._lock_wait.left(deadline) * 1000)}")
         try:
-            done, self._was_locked = work(connection), False
+            done = work(connection)
         except sqlite3.OperationalError as error:
-            self._was_locked = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+            self._lock_wait.end(is_in_vain=error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY)
             raise
+        self._lock_wait.end(is_in_vain=False)
         return done
 
     async def _erase(self, delete: Job[T]) -> T:

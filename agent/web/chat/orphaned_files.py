@@ -35,14 +35,15 @@ class OrphanedFiles:
         now = self._clock()
         if now < self._next_check:
             return 0
-        self._next_check = now + KEPT_SECONDS
+        is_first, self._next_check = not self._next_check, now + KEPT_SECONDS
         before = now - KEPT_SECONDS
         stored = await self._media.stored_before(before)
-        if any(stored.values()) and not {*await self._store.retention.sizes()} - {PROBE}:
+        found = await self._media.stored_before(now) if is_first else stored  # before visitors fill a new history
+        if any(found.values()) and not {*await self._store.retention.sizes()} - {PROBE}:
             log.error(
                 "The history is empty, but %d visitors have files. If it was lost, restore it: no file is removed. "
                 "Otherwise remove the files.",
-                len(stored),
+                sum(map(bool, found.values())),
             )
             await self._note_loss(now)
             return 0
