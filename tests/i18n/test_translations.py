@@ -37,8 +37,8 @@ from agent.transfer.document import Block
 from agent.transfer.export import to_markdown
 from agent.web.chat.attachments import message_parts, plan_attachments
 from agent.web.ui.components import TOOL_SUPPORT, render_attachments
-from agent.web.ui.examples import TITLES
 from agent.web.ui.composer.component import Composer
+from agent.web.ui.examples import TITLES
 from agent.web.ui.layout import i18n
 from agent.web.ui.page_text import LABELS, SCRIPTS, WIDGETS
 from tests.conftest import ROOT, App, Visitor
