@@ -1,4 +1,4 @@
-"""The composer keeps what is typed or attached while a message is being sent, and its buttons stay in their places."""
+"""The composer keeps what is typed or attached while a message is sent. Its files are chips, its buttons stay."""
 
 from collections.abc import Callable
 
@@ -6,6 +6,8 @@ import pytest
 from playwright.sync_api import Route, expect
 
 from tests.conftest import App, Visitor
+from tests.peers.axe import grave
+from tests.support.media_files import picture
 from tests.support.scripted_server import Running
 
 pytestmark = pytest.mark.browser
@@ -134,3 +136,82 @@ def test_lost_files_of_a_draft_are_named(start_app: Callable[..., App], visit: V
     expect(visitor.box).to_have_value("A draft")
     expect(visitor.page.locator("#composer .file")).to_have_count(0)
     visitor.ask("!text Hello.")
+
+
+def attach(visitor: Visitor, *names: str, content: bytes = b"words") -> None:
+    visitor.page.locator("#composer input[type=file]").set_input_files(
+        [{"name": name, "mimeType": "application/octet-stream", "buffer": content} for name in names]
+    )
+
+
+@pytest.mark.parametrize("phone", [False, True], ids=["computer", "phone"])
+def test_twelve_files_leave_most_of_the_page(app: App, visit: Visit, phone: bool) -> None:
+    visitor = visit(app.url, phone=phone)
+    visitor.ask("!text First.")
+    attach(visitor, *(f"the notes of a long meeting {number}.txt" for number in range(12)))
+    expect(visitor.page.locator("#composer .open-text")).to_have_count(12)
+    heights = visitor.page.locator("#composer .file").evaluate_all("(all) => all.map((one) => one.offsetHeight)")
+    assert set(heights) == {44}
+    dock = visitor.page.locator("#dock").bounding_box()
+    assert dock
+    assert dock["height"] < (844 if phone else 900) / 3
+    assert visitor.page.locator("#composer .files").evaluate("(one) => one.scrollWidth <= one.clientWidth")
+    visitor.page.locator("#composer .file").last.scroll_into_view_if_needed()
+    expect(visitor.page.locator("#composer .file").last).to_be_in_viewport(ratio=1)
+    visitor.shot(f"twelve-files-{'phone' if phone else 'computer'}")
+    assert not grave(visitor.page)
+
+
+def test_attached_picture_opens_in_the_viewer(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    page = visitor.page
+    attach(visitor, "one.png", "two.png", content=picture("PNG"))
+    page.get_by_role("button", name="Open two.png").press("Enter")
+    viewer = page.locator("#viewer")
+    expect(viewer.locator("img")).to_have_js_property("complete", True)
+    expect(viewer).to_contain_text("2 of 2")
+    page.keyboard.press("ArrowRight")
+    expect(viewer).to_contain_text("1 of 2")
+    page.keyboard.press("Escape")
+    expect(viewer).to_have_count(0)
+    expect(page.get_by_role("button", name="Open two.png")).to_be_focused()
+
+
+def test_removed_upload_is_given_up(app: App, visit: Visit) -> None:
+    """The other file of the same upload stays."""
+    visitor = visit(app.url)
+    page, held = visitor.page, list[Route]()
+    page.route("**/upload", lambda route: held.append(route))
+    files, remove = page.locator("#composer .file"), "Remove file: {}.txt"
+    attach(visitor, "one.txt", "two.txt")
+    visitor.wait_for_requests(held)
+    page.get_by_role("button", name=remove.format("one")).click()
+    held.pop().continue_()
+    expect(page.locator("#composer .open-text")).to_have_text(["two.txt"])
+    attach(visitor, "three.txt")
+    visitor.wait_for_requests(held)
+    with page.expect_event("requestfailed"):
+        page.get_by_role("button", name=remove.format("three")).click()
+    expect(files).to_have_count(1)
+    expect(page.locator("#composer .problem")).to_be_empty()
+    expect(page.get_by_role("button", name=remove.format("two"))).to_be_focused()
+
+
+PASTE = """(area, [text, name]) => {
+  const clipboardData = new DataTransfer();
+  if (text) clipboardData.setData("text/plain", text);
+  clipboardData.items.add(new File([new Uint8Array(9)], name, { type: "image/png" }));
+  return area.dispatchEvent(new ClipboardEvent("paste", { clipboardData, bubbles: true, cancelable: true }));
+}"""
+"""Pastes a picture, and a text if there is one. Returns True if the browser is left to insert the text."""
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "attached"),
+    [("Cells of a table", "image.png", 0), ("", "image.png", 1), ("photo.png", "photo.png", 1)],
+    ids=["text with its picture", "picture", "file by its name"],
+)
+def test_pasted_text_wins_over_its_picture(app: App, visit: Visit, text: str, name: str, attached: int) -> None:
+    visitor = visit(app.url)
+    assert visitor.box.evaluate(PASTE, [text, name]) is not bool(attached)
+    expect(visitor.page.locator("#composer .file")).to_have_count(attached)

@@ -1,20 +1,20 @@
 """Gradio components for the messages of the page and of `/chat`, which load nothing of Gradio's but `gr.HTML`."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import gradio as gr
-from gradio.components.multimodal_textbox import MultimodalData
 
 from agent.i18n.text import N_
 
+MESSAGE, JSON = cast(Any, gr.MultimodalTextbox), cast(Any, gr.JSON)
+"""The components of Gradio's with the same values. They would load players, a recorder and viewers with each visit."""
+
 
 class Composer(gr.HTML):
-    """Gives handlers a message as `{"text": ..., "files": [paths]}`. The modules of the page draw the box.
+    """Gives handlers a message as `{"text": ..., "files": [paths]}`. The modules of the page draw the box."""
 
-    `gr.MultimodalTextbox` would load players, a recorder and viewers with each visit.
-    """
-
-    data_model = MultimodalData
+    data_model = MESSAGE.data_model
+    api_info, example_payload, example_value = MESSAGE.api_info, MESSAGE.example_payload, MESSAGE.example_value
     LABELS: ClassVar = {
         "message": N_("Message"),
         "send": N_("Send"),
@@ -43,35 +43,23 @@ class Composer(gr.HTML):
     def __init__(self, **options: Any) -> None:
         super().__init__(html_template="", js_on_load=None, padding=False, **options)
 
-    def preprocess(  # pyright: ignore[reportIncompatibleMethodOverride] - of `gr.HTML` it is a text
-        self, payload: MultimodalData | None
-    ) -> dict[str, Any] | None:
+    def preprocess(self, payload: Any) -> Any:
         """Return the message for a handler."""
         return payload and {"text": payload.text, "files": [file.path for file in payload.files]}
 
-    def postprocess(  # pyright: ignore[reportIncompatibleMethodOverride] - of `gr.HTML` it is a text
-        self, value: object
-    ) -> MultimodalData | None:
-        """Return nothing: what is typed stays in the browser."""
-        return None
-
-    def api_info(self) -> dict[str, Any]:
-        """Return the type of the value for programs."""
-        return MultimodalData.model_json_schema()
+    def postprocess(self, value: object) -> Any:
+        """Return an empty message, because what is typed stays in the browser."""
+        return MESSAGE.data_model(text="")
 
 
 class JsonValue(gr.HTML):
-    """A value of `/chat`. `gr.JSON` would load its viewer with each visit of the page, which shows no such value."""
+    """A value of `/chat` that JSON can carry."""
+
+    api_info, example_payload, example_value = JSON.api_info, JSON.example_payload, JSON.example_value
 
     def __init__(self, **options: Any) -> None:
         super().__init__(html_template="", js_on_load=None, **options)
 
-    def postprocess(  # pyright: ignore[reportIncompatibleMethodOverride] - of `gr.HTML` it is a text
-        self, value: Any
-    ) -> Any:
+    def postprocess(self, value: Any) -> Any:
         """Return the value as it is sent."""
         return value
-
-    def api_info(self) -> dict[str, Any]:
-        """Return the type of the value for programs: that of `gr.JSON`."""
-        return {"type": {}, "description": "any valid json"}

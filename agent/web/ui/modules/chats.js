@@ -442,8 +442,9 @@ const open = (id, { keepsDraft = false } = {}) => {
 // Shows a new chat instead of one that is gone, or that one again. What is in the composer stays there.
 const drop = (id = "") => {
   history.replaceState(id ? null : { isNew: true }, "", id ? `${root}/c/${id}` : `${root}/`);
-  open(id);
+  open(id, { keepsDraft: true });
   left = id;
+  composer.change(swap);
 };
 const go = (id, { replace = false, keepsDraft = false } = {}) => {
   if (isSending()) return hint(said.chats_sending, isSending);

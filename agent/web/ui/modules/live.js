@@ -238,6 +238,7 @@ const known = new Promise((then) => (seen = then));
 const read = async ({ isOfTimer = true } = {}) => {
   const id = wanted, mine = ++reads, isLate = () => mine !== reads || id !== wanted;
   if (id === "" || id === TEMPORARY) {
+    await undefined; // chats.js puts the draft of the chat that is left away first
     if (!isLate()) live.show({ ...none, conversation: id });
     return seen();
   }

@@ -1,6 +1,6 @@
 // The box for a message: a text that grows, attached files, a recorder, and the buttons that send and stop.
 import { make } from "../../transcript/modules/elements.js";
-import { composes, sends } from "../../transcript/modules/keys.js";
+import { composes, sends, soft } from "../../transcript/modules/keys.js";
 import { attachments } from "./files.js";
 import { recorder } from "./recorder.js";
 
@@ -39,7 +39,7 @@ export function mount({ labels, language, root, largest }) {
   area.addEventListener("input", grow);
   const isEmpty = () => !area.value.trim() && !files.count();
   const submit = async () => {
-    area.focus();
+    if (!soft.matches || isEmpty()) area.focus(); // a keyboard on the screen would open
     if (isSubmitting) return;
     isSubmitting = true;
     try {

@@ -31,9 +31,10 @@ export const upload = (root, files, { language, told, signal }) => new Promise((
   request.setRequestHeader("accept-language", language);
   request.upload.addEventListener("progress", ({ loaded, total }) => told?.(Math.floor((100 * loaded) / total)));
   request.addEventListener("loadend", () => {
-    let answer;
+    const isText = request.getResponseHeader("content-type")?.startsWith("text/plain"); // of what is over a limit
+    let answer = /** @type {any} */ ({ detail: isText ? request.responseText : "" });
     try {
-      answer = JSON.parse(request.responseText);
+      if (!isText) answer = JSON.parse(request.responseText);
     } catch {
       // there is no network, or a proxy has answered
     }
@@ -52,20 +53,22 @@ export function attachments({ labels, language, root, largest, say, fire, left }
   const stored = () => chips.filter(({ file }) => file);
   const draw = () => {
     list.hidden = !chips.length;
-    list.replaceChildren(...chips.map(({ item }) => item));
+    const items = chips.map(({ item }) => item);
+    for (const one of [...list.children]) if (!items.includes(one)) one.remove();
+    for (const [n, item] of items.entries()) if (list.children[n] !== item) list.insertBefore(item, list.children[n] ?? null);
   };
   const changed = () => {
     draw();
     fire("files");
   };
   const drop = (/** @type {Chip} */ chip) => {
-    const at = chips.indexOf(chip);
+    const at = chips.indexOf(chip), hadFocus = list.contains(document.activeElement);
     if (at < 0) return;
     chips = chips.toSpliced(at, 1);
     say("");
     chip.file ? changed() : draw();
     const next = chips[Math.min(at, chips.length - 1)]?.item.querySelector(".remove-button");
-    next instanceof HTMLElement && list.contains(document.activeElement) ? next.focus() : left();
+    next instanceof HTMLElement && hadFocus ? next.focus() : left();
   };
 
   /** @param {string} name @returns {Chip} */
