@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from copy import copy
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Never, Unpack
+from typing import Any, Never, Unpack, cast
 from weakref import WeakSet
 
 from agent.arguments import (
@@ -21,7 +22,7 @@ from agent.arguments import (
 from agent.context import Context
 from agent.documents.long_documents import LongDocument
 from agent.documents.vectors import Vectors
-from agent.errors import InputError
+from agent.errors import InputError, ToolError
 from agent.events import Observers
 from agent.fetch import GUARD, Guard
 from agent.keyword_arguments import ExplainsAttributes, explains_arguments, shown
@@ -35,6 +36,7 @@ from agent.output import AnswerType, T, read_output
 from agent.providers import Connection, ModelChoice, OwnsServers
 from agent.result import DEFAULTS, Journal, Options, RunOptions, RunPlan, RunResult, shared_options
 from agent.run import Run
+from agent.runtime.children import AgentCall
 from agent.runtime.stand_ins import StandIns
 from agent.runtime.tool_sessions import tools_by_name
 from agent.suspension import SCHEMA, Reply, Resumption, Suspension, match_answers
@@ -42,6 +44,9 @@ from agent.suspension.seals import Seals
 from agent.suspension.sentences import refused
 from agent.telemetry import Telemetry
 from agent.tools import Function, Tool, Toolset
+
+LONGEST_CALL = 24 * 3600.0
+"""Seconds that the call of an agent can take. The limits of its run, and of the run above it, are shorter."""
 
 
 class _User:
@@ -214,6 +219,8 @@ class Agent(ExplainsAttributes):
             raise refused("schema")
         answers = match_answers(suspension.pending, reply)
         agent = self._with(model, tools)
+        for name in suspension.handed:
+            agent = agent._colleague(name)
         ids = [one.spec.id for one in agent.connections]
         same = next((id_ for id_ in (suspension.model, AUTO) if id_ in ids), None)
         if same is None and suspension.model and not changed_ok:
@@ -222,7 +229,67 @@ class Agent(ExplainsAttributes):
         resumed = Resumption(suspension=suspension, answers=answers, sealed=sealed, changed_ok=changed_ok)
         context = Context(session_id=suspension.session_id, messages=suspension.messages)
         plan = agent._plan({**suspension.options, **({"headers": headers} if headers else {})}, output=output)
+        plan = replace(plan, limits=self.limits, seals=self.seals)
         return Run(plan, [], context, journal, resumed=resumed, observers=self._observers())
+
+    @explains_arguments
+    def as_tool(self, description: str, *, name: str = "ask_agent", handoff: bool = False) -> Tool:
+        """Return this agent as a tool of another one: `Agent(..., tools=[researcher.as_tool("...", name="research")])`.
+
+        `description` tells the other model when to use the agent. A call gives it a task, and its answer is the result,
+        with the files of its run. It sees nothing of the conversation. Its run is a child: its steps, tokens, cost and
+        time also count for the limits of the run above, a cancellation ends both, and if it waits for people, so does
+        the run above. With `handoff`, the call ends the turn of the other agent instead: this agent goes on with the
+        same conversation and the same limits, and answers. Raises `InputError` for a wrong name or description. Who
+        made the agent closes it.
+        """
+        if not isinstance(cast(object, description), str) or not description.strip():
+            raise InputError(
+                "as_tool takes a text that tells the other model when to ask this agent, such as "
+                f'as_tool("Finds sources on the web.", name="research"), not {shown(description)}'
+            )
+
+        async def ask(task: str) -> Any:
+            """Ask the agent.
+
+            Args:
+                task: What to do, with all that is needed for it. The agent sees nothing of this conversation.
+            """
+            return await self._answer_call(task)
+
+        async def hand_over() -> str:
+            AgentCall.current().hand_over(self._plan)
+            return "This agent has taken over. It answers the user now."
+
+        function: Function = hand_over if handoff else ask
+        return _AgentTool(function, name, LONGEST_CALL, description=description, agent=self)
+
+    async def _answer_call(self, task: str) -> Any:
+        """Run as a child of the run that calls this agent as a tool. Return the result of the call."""
+        call = AgentCall.current()
+        call.check_depth()
+        if (waiting := call.resumed) is not None:
+            run = self.resume(*waiting, changed_ok=call.changed_ok)
+        else:
+            run = self.run(task)
+        run.nest(call)
+        try:
+            result = await run
+        except asyncio.CancelledError:
+            await run  # it was cancelled, too, and counts until its end
+            raise
+        if result.suspension is not None:
+            call.suspend(self.seals.open(result.suspension))
+        if result.failed or result.finish_reason == "cancelled":
+            raise ToolError("\n\n".join(filter(None, [result.text, result.note.detail])))
+        return [result.text, *result.files] if result.files else result.text
+
+    def _colleague(self, name: str) -> "Agent":
+        """Return the agent that has taken over by this tool. Raises `SuspensionError` if there is none now."""
+        found = self.tools.get(name)
+        if not isinstance(found, _AgentTool):
+            raise refused("tools", changed=f"{name!r} is gone")
+        return found.agent
 
     def with_tools(self, *tools: Tool) -> "Agent":
         """Return a copy with these opened tools instead of its toolsets. The caller that opened them closes them."""
@@ -341,3 +408,10 @@ class Agent(ExplainsAttributes):
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+
+@dataclass(frozen=True)
+class _AgentTool(Tool):
+    """An agent as a tool."""
+
+    agent: Agent = field(kw_only=True)

@@ -166,6 +166,10 @@ def _tool(item: object) -> Tool | Toolset:
             f"a tool is a function or a Tool, not the dict {shown(cast(object, item))}: the dict has no function to "
             "call. Write tools=[function]; its schema comes from its signature and docstring"
         )
+    if callable(getattr(item, "as_tool", None)):
+        raise InputError(
+            'an agent becomes a tool with as_tool: write tools=[agent.as_tool("When to ask it.", name="...")]'
+        )
     if not callable(item):
         raise InputError(
             f'a tool is a function, a Tool, a Toolset or a name such as "preset:currency", not {shown(item)}'

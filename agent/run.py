@@ -22,6 +22,7 @@ from agent.providers import ChosenLater
 from agent.responses import Response
 from agent.result import FinishReason, Journal, OutputT, RunPlan, RunResult
 from agent.runtime.agent_loop import AgentLoop
+from agent.runtime.children import AgentCall
 from agent.runtime.outcome import INTERNAL_ERROR, Outcome
 from agent.runtime.retry import Wait
 from agent.runtime.run_stream import RunStream
@@ -63,6 +64,13 @@ class Run(ExplainsAttributes, Generic[OutputT]):
 
         def __iter__(self) -> Never:
             raise TypeError(f"a run is iterated with async for: {no_attribute(self, '__iter__')}")
+
+    def nest(self, call: AgentCall) -> None:
+        """Make this the child run of a tool call. Call it before the run begins."""
+        self._loop.calling_run.above = call.caller
+        call.caller.meter.add_child(self._loop.meter, self._loop.results.cost)
+        if call.caller.observers:
+            self._stream.observers.add(call)
 
     # Start and cancel
 

@@ -74,7 +74,8 @@ class ModelRequests:
         self.freed_at = 0.0
         self.unshown_usage: RequestUsage | None = None
         self.corrections: list[LocalizedText] = []
-        self._run_id, self._plan, self._meter = run_id, plan, meter
+        self.plan = plan
+        self._run_id, self._meter = run_id, meter
         self._emit, self._relabel, self._on_wait, self._observers = emit, relabel, on_wait, observers
         self._open: StreamedResponse | None = None
         self._emitted = self._continues = self.has_begun = False
@@ -110,7 +111,7 @@ class ModelRequests:
         self, messages: Sequence[ModelMessage], tools: list[ToolDefinition]
     ) -> tuple[list[ModelMessage], list[ToolDefinition]]:
         """Return the messages and the tools to send, as the model takes them now."""
-        spec = self._spec = self._plan.connection.spec
+        spec = self._spec = self.plan.connection.spec
         adapted = await off_loop(messages, adapt_and_prepare, messages, spec, self._system_message(tools))
         sent = await convert_messages(adapted, spec)
         sent, self._seam = without_end_space(sent)
@@ -120,7 +121,7 @@ class ModelRequests:
 
     def _system_message(self, tools: Sequence[ToolDefinition]) -> str:
         """Return the system message. It tells the form of the answer unless the server shows the model its schema."""
-        system, output, spec = self._plan.system_message, self._plan.output, self._spec
+        system, output, spec = self.plan.system_message, self.plan.output, self._spec
         if output is None:
             return system
         can_bind = binds_answers(spec, has_tools=bool(tools), is_open=output.is_open)
@@ -151,7 +152,7 @@ class ModelRequests:
                     self._open, tried = None, tried - 1
                     sent, offered = await self._prepare(messages, tools)
                     continue
-                retries = 0 if self._emitted else self._plan.limits.retries
+                retries = 0 if self._emitted else self.plan.limits.retries
                 pause = next_wait(failure, tried=tried, retries=retries, now=monotonic())
                 if pause is None:
                     raise final_error(failure, tried=tried) from failure
@@ -167,7 +168,7 @@ class ModelRequests:
         self, failure: ProviderError, sent: Sequence[ModelMessage], offered: Sequence[ToolDefinition]
     ) -> Wait | None:
         """Return a wait of no time if the server refused something that the connection now leaves out."""
-        connection = self._plan.connection
+        connection = self.plan.connection
         if self._is_bound and not self._emitted and isinstance(failure.__cause__, UserError | ValueError):
             self._unbindable = self._spec.id  # the library does not send this schema to this model
             return Wait(until=monotonic(), seconds=0.0, sentence=LocalizedText(""))
@@ -214,7 +215,7 @@ class ModelRequests:
             raise
         except Exception as failure:
             log.info("run %s: %s", self._run_id, type(failure).__name__)  # `explain` logs the rest, redacted
-            raise self._plan.connection.explain(failure) from failure
+            raise self.plan.connection.explain(failure) from failure
         finally:
             self.freed_at = monotonic()
         # A thread looks for the named pages: the texts of all documents can be long.
@@ -227,14 +228,14 @@ class ModelRequests:
         self, sent: list[ModelMessage], offered: list[ToolDefinition]
     ) -> AsyncGenerator[StreamedResponse]:
         """Open the stream of an answer."""
-        parameters, output = ModelRequestParameters(function_tools=offered), self._plan.output
+        parameters, output = ModelRequestParameters(function_tools=offered), self.plan.output
         if output is not None and self._is_bound:
             wanted = OutputObjectDefinition(output.schema)
             parameters = replace(parameters, output_mode="native", output_object=wanted)
         opening = await off_loop(
             sent,
             model_request_stream,
-            self._plan.connection.model(),
+            self.plan.connection.model(),
             sent,
             model_settings=self._settings(),
             model_request_parameters=parameters,
@@ -256,10 +257,10 @@ class ModelRequests:
             raise ProviderError("The answer broke off: the model server ended it too early.", kind="interrupted")
         elif fault := self._emptiness(response):
             self.unshown_usage = response.usage
-            raise ProviderError(explain_limit(fault, self._plan.limits), kind="empty")
-        elif self._plan.connection.spec.tools == "native" and _calls_as_text(response, tools):
+            raise ProviderError(explain_limit(fault, self.plan.limits), kind="empty")
+        elif self.plan.connection.spec.tools == "native" and _calls_as_text(response, tools):
             self.unshown_usage = response.usage
-            raise ProviderError(_explain_call_as_text(self._plan.connection.spec), kind="unsupported")
+            raise ProviderError(_explain_call_as_text(self.plan.connection.spec), kind="unsupported")
         self._open = None
         self._meter.count_step(response.usage)
         return response
@@ -279,7 +280,7 @@ class ModelRequests:
     def _is_shown(self, response: ModelResponse) -> bool:
         """Return True if readers of the run see a response for any part of this answer."""
         kinds = {kind for kind, _content in pieces_of(response)}
-        return bool(kinds - {"reasoning"} if self._plan.options.ignore_reasoning else kinds)
+        return bool(kinds - {"reasoning"} if self.plan.options.ignore_reasoning else kinds)
 
     @asynccontextmanager
     async def _slot(self) -> AsyncGenerator[None]:
@@ -300,7 +301,7 @@ class ModelRequests:
                 self._on_wait(None)
 
         try:
-            async with self._plan.connection.slot(on_position):
+            async with self.plan.connection.slot(on_position):
                 end_wait()
                 yield
         finally:
@@ -315,11 +316,11 @@ class ModelRequests:
             self._on_wait(None)
 
     def _settings(self) -> ModelSettings:
-        spec, options = self._plan.connection.spec, self._plan.options
+        spec, options = self.plan.connection.spec, self.plan.options
         most = options.max_tokens
         if most is None and spec.dialect == "messages":  # the only dialect that requires it
             most = spec.usual_output_tokens
-        usual = cast(Mapping[str, Any], self._plan.connection.settings(options.reasoning))
+        usual = cast(Mapping[str, Any], self.plan.connection.settings(options.reasoning))
         chosen = {
             "temperature": options.temperature if spec.temperature else None,
             "top_p": options.top_p if spec.temperature else None,
@@ -333,7 +334,7 @@ class ModelRequests:
         if options.cache is not None:
             chosen["anthropic_cache" if spec.dialect == "messages" else "cache"] = options.cache
         given = {name: value for name, value in chosen.items() if value is not None}
-        return cast(ModelSettings, {**usual, **given, **self._plan.settings})
+        return cast(ModelSettings, {**usual, **given, **self.plan.settings})
 
 
 _CALL_AS_TEXT = re.compile(

@@ -23,12 +23,28 @@ from agent import (
     RunOptions,
     RunResult,
     StateSnapshot,
+    Tool,
     ToolCallContent,
     ToolResultContent,
     UserInputRequested,
     stream_to_display,
     tool,
 )
+
+# --- agents as tools --------------------------------------------------------------------------------------------------
+
+
+def right_agents(agent: Agent) -> Agent:
+    assert_type(agent.as_tool("Finds sources."), Tool)
+    return Agent("gpt", tools=[agent.as_tool("Finds sources.", name="research", handoff=True)])
+
+
+def wrong_agents(agent: Agent) -> None:
+    agent.as_tool()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    agent.as_tool("Finds sources.", name=3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    agent.as_tool("Finds sources.", hand_off=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    Agent("gpt", tools=[agent])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+
 
 # --- options ----------------------------------------------------------------------------------------------------------
 
