@@ -22,6 +22,7 @@ from agent.errors import (
 )
 from agent.events import Event, RunCancelled, RunEnded, StateSnapshot, UserInputRequested
 from agent.limits import Limits
+from agent.messages.compaction import Compaction
 from agent.messages.parts import Audio, Image
 from agent.messages.prompt import Prompt
 from agent.models.catalog import ModelSpec
@@ -53,6 +54,7 @@ __all__ = [
     "Busy",
     "Chat",
     "ChatFile",
+    "Compaction",
     "ConfigError",
     "Connection",
     "Context",

@@ -13,6 +13,7 @@ from agent.arguments import (
     check_addresses,
     check_models,
     read_base_options,
+    read_compaction,
     read_context,
     read_limits,
     read_models,
@@ -29,6 +30,7 @@ from agent.keyword_arguments import ExplainsAttributes, explains_arguments, show
 from agent.limits import Limits
 from agent.local.connect_by_name import connect_by_name
 from agent.messages.adapt import check_prompt
+from agent.messages.compaction import INSTRUCTIONS, Compaction
 from agent.messages.continuation import unfinished_text
 from agent.messages.prompt import Prompt, check_question, fetch_urls, to_messages
 from agent.models.catalog import AUTO, Capabilities
@@ -36,7 +38,7 @@ from agent.output import AnswerType, T, read_output
 from agent.providers import Connection, ModelChoice, OwnsServers
 from agent.result import DEFAULTS, Journal, Options, RunOptions, RunPlan, RunResult, shared_options
 from agent.run import Run
-from agent.runtime.children import AgentCall
+from agent.runtime.children import AgentCall, CallingRun
 from agent.runtime.stand_ins import StandIns
 from agent.runtime.tool_sessions import tools_by_name
 from agent.suspension import SCHEMA, Reply, Resumption, Suspension, match_answers
@@ -69,14 +71,15 @@ class Agent(ExplainsAttributes):
 
     The model is a name with its provider, `Agent("my-model", provider="vllm", base_url="http://.../v1")`, or the return
     value of `agent.connect`. `Agent("auto")` is the model that the page would choose on this machine: the first run
-    looks for it, and starts a small one if there is nothing else. In a list, as in
-    `Agent(["openai:gpt-6-luna", "anthropic:claude-sonnet-5-5", "auto"])`, each model stands in if those before it are
-    not available: a run asks the next one as long as nothing of the answer has come. `capabilities` such as
-    `{"tools": "native", "context_tokens": 8192}` correct what is assumed about a model that is given by name. `seals`
-    sign suspended runs. `telemetry` emits tracing spans (None: use SWITCHBOARD_TELEMETRY). `guard` decides which URLs
-    pictures can be fetched from. The constructor does not use the network. A tool can be named, as in
-    "preset:currency". Raises `UnknownModel`, and `ConfigError` for a tool that has an unknown name. Raises `InputError`
-    for a wrong argument, for two tools of one name, and for a limit in dollars if the model's price is unknown.
+    looks for it, and starts a small one if there is nothing else. In a list, as in `Agent(["openai:gpt-6-luna",
+    "anthropic:claude-sonnet-5-5", "auto"])`, each model stands in if those before it are not available: a run asks the
+    next one as long as nothing of the answer has come. `capabilities` such as `{"tools": "native", "context_tokens":
+    8192}` correct what is assumed about a model that is given by name. `seals` sign suspended runs. `telemetry` emits
+    tracing spans (None: use SWITCHBOARD_TELEMETRY). `guard` decides which URLs pictures can be fetched from.
+    `compaction` makes long conversations fit the model (None: all is sent). The constructor does not use the network. A
+    tool can be named, as in "preset:currency". Raises `UnknownModel`, and `ConfigError` for a tool that has an unknown
+    name. Raises `InputError` for a wrong argument, for two tools of one name, and for a limit in dollars if the model's
+    price is unknown.
 
     `async with` closes the connections of its event loop, and `with` ends the model servers that the agent started,
     unless another agent with the same connection has used it and is not closed.
@@ -97,6 +100,7 @@ class Agent(ExplainsAttributes):
         seals: Seals | None = None,
         telemetry: Telemetry | None = None,
         guard: Guard = GUARD,
+        compaction: Compaction | None = None,
     ) -> None:
         models = read_models(model)
         own = {"provider": provider, "base_url": base_url, "api_key": api_key, "capabilities": capabilities or None}
@@ -114,6 +118,7 @@ class Agent(ExplainsAttributes):
         self.vectors: Vectors | None = None
         self.seals, self.guard = seals or Seals(), guard
         self.telemetry = telemetry or Telemetry.from_env()
+        self.compaction = read_compaction(compaction)
         check_models(self.connections, self.limits)
 
     @property
@@ -272,17 +277,19 @@ class Agent(ExplainsAttributes):
             run = self.resume(*waiting, changed_ok=call.changed_ok)
         else:
             run = self.run(task)
-        run.nest(call)
-        try:
-            result = await run
-        except asyncio.CancelledError:
-            await run  # it was cancelled, too, and counts until its end
-            raise
+        result = await run.below(call)
         if result.suspension is not None:
             call.suspend(self.seals.open(result.suspension))
         if result.failed or result.finish_reason == "cancelled":
             raise ToolError("\n\n".join(filter(None, [result.text, result.note.detail])))
         return [result.text, *result.files] if result.files else result.text
+
+    async def _summarize(self, text: str, caller: CallingRun) -> str:
+        """Return the summary of a transcript that the model writes in a run below the caller's."""
+        writer = self._with(None, [])
+        writer.system_message, writer.compaction, writer.documents = INSTRUCTIONS, None, ()
+        result = await writer.run(text).below(AgentCall("", "summary", caller))
+        return result.checked().text
 
     def _colleague(self, name: str) -> "Agent":
         """Return the agent that has taken over by this tool. Raises `SuspensionError` if there is none now."""
@@ -358,6 +365,8 @@ class Agent(ExplainsAttributes):
             documents=self.documents,
             vectors=self.vectors,
             output=read_output(output),
+            compaction=self.compaction,
+            summarize=self._summarize,
         )
 
     def __copy__(self) -> "Agent":

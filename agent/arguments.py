@@ -18,6 +18,7 @@ from agent.fetch import Guard
 from agent.history import STORE_KINDS, new_id
 from agent.keyword_arguments import shown
 from agent.limits import Limits
+from agent.messages.compaction import Compaction
 from agent.messages.prompt import prompt_parts
 from agent.models.catalog import AUTO
 from agent.providers import Connection, Embedder, connect_embedder
@@ -78,6 +79,13 @@ def read_limits(limits: object) -> Limits:
         items = cast(Mapping[object, object], limits).items()
         meant = f": write limits=Limits({', '.join(f'{name}={shown(value)}' for name, value in items)})"
     raise InputError(f"limits takes an object of the class Limits, not {shown(cast(object, limits))}{meant}")
+
+
+def read_compaction(compaction: object) -> Compaction | None:
+    """Return the compaction. Raises `InputError` for anything else."""
+    if isinstance(compaction, Compaction | None):
+        return compaction
+    raise InputError(f"compaction takes a Compaction such as Compaction(at=0.85, keep=6), not {shown(compaction)}")
 
 
 def read_context(context: object) -> Context:

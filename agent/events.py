@@ -196,7 +196,10 @@ class HandedOver:
 
 @dataclass(frozen=True, slots=True)
 class ChildEvent:
-    """An event of the run of an agent that is a tool. `tool_call_id` is the id of the call in the run above."""
+    """An event of a run below: that of an agent that is a tool, or of the model that summarizes the conversation.
+
+    `tool_call_id` is the id of the call in the run above, "" for a summary.
+    """
 
     type: ClassVar[Literal["child_event"]] = "child_event"
     tool_call_id: str

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from agent.i18n import N_, LocalizedText, _, joined
 from agent.keyword_arguments import explains_fields
+from agent.tools.returned import MAX_RESULT
 
 MAX_REFUSAL_LENGTH = 300
 """The most characters of a provider's own message that are shown."""
@@ -28,17 +29,19 @@ class Limits:
     """The limits of one run. None means no limit.
 
     `steps` limits the model requests and `seconds` the whole time. `tool_seconds` limits each tool that has no timeout
-    of its own. `tokens` limits the tokens sent and received, `dollars` the cost; both are checked before each step.
-    `retries` is how often one request is repeated after transient failures (see `agent.runtime.retry`); 0: never.
-    After `repeats` equal steps, or `idle` steps that bring nothing new, the model gets a note. After twice as many the
-    run ends. `depth` is how many levels of agents can be below the run, as tools of each other. An `interactive` run
-    that reaches a limit is suspended with the question whether to continue. None: a run is interactive if the model has
-    the tool `ask_user`. Raises `InputError` for a value that is not possible.
+    of its own, and `tool_characters` what the model gets of a result. `tokens` limits the tokens sent and received,
+    `dollars` the cost; both are checked before each step. `retries` is how often one request is repeated after
+    transient failures (see `agent.runtime.retry`); 0: never. After `repeats` equal steps, or `idle` steps that bring
+    nothing new, the model gets a note. After twice as many the run ends. `depth` is how many levels of agents can be
+    below the run, as tools of each other. An `interactive` run that reaches a limit is suspended with the question
+    whether to continue. None: a run is interactive if the model has the tool `ask_user`. Raises `InputError` for a
+    value that is not possible.
     """
 
     steps: int = 12
     seconds: float = 600.0
     tool_seconds: float = 60.0
+    tool_characters: int = MAX_RESULT
     retries: int = 3
     tokens: int | None = None
     dollars: float | None = None

@@ -65,12 +65,17 @@ class Run(ExplainsAttributes, Generic[OutputT]):
         def __iter__(self) -> Never:
             raise TypeError(f"a run is iterated with async for: {no_attribute(self, '__iter__')}")
 
-    def nest(self, call: AgentCall) -> None:
-        """Make this the child run of a tool call. Call it before the run begins."""
+    async def below(self, call: AgentCall) -> RunResult[OutputT]:
+        """Run to the end as a child of the run that makes this call, and return the result."""
         self._loop.calling_run.above = call.caller
         call.caller.meter.add_child(self._loop.meter, self._loop.results.cost)
         if call.caller.observers:
             self._stream.observers.add(call)
+        try:
+            return await self
+        except asyncio.CancelledError:
+            await self  # it is cancelled, too, and counts until its end
+            raise
 
     # Start and cancel
 

@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from typing import Any, cast
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
 
@@ -16,7 +17,7 @@ from agent.documents.tools import with_document_tools
 from agent.errors import AgentError, InputError
 from agent.events import HandedOver, StateSnapshot, ToolCallEnded, ToolCallStarted
 from agent.history import Note, Timings
-from agent.i18n import _, joined
+from agent.i18n import N_, LocalizedText, _, joined
 from agent.limits import Limit
 from agent.messages.adapt import adapt, check_prompt
 from agent.messages.plain_text import off_loop
@@ -28,6 +29,7 @@ from agent.responses import Piece, call_content, result_content
 from agent.result import Journal, RunPlan, RunResult, charts_of_messages, files_of_messages, text_of_message
 from agent.runtime.budget import Budget, BudgetUsed
 from agent.runtime.children import CallingRun
+from agent.runtime.fitting import Fitting
 from agent.runtime.model_request import ModelRequests
 from agent.runtime.outcome import NOT_SEALED, Outcome
 from agent.runtime.retry import Wait
@@ -38,7 +40,7 @@ from agent.runtime.usage_meter import UsageMeter
 from agent.suspension import STOP, Pending, Resumption, Suspension, ask_to_continue, digests, needs_person, pending_call
 from agent.suspension.seals import pack
 from agent.system.threads import run_to_completion
-from agent.tools import Tool, cancelled_result, execute_all
+from agent.tools import CUT, LEFT_RUNNING, Tool, cancelled_result, execute_all
 
 
 class MessageLog:
@@ -103,11 +105,11 @@ class ToolCalls:
     """The tool calls of one run. Owns its tools, their sessions, and the names of tools that are left running.
 
     `emit` gets each result as soon as it is there. The observers get it, too. `run` is the run as agents see it that
-    are among the tools.
+    are among the tools. `notes` gets a sentence for each result that was cut.
     """
 
-    def __init__(self, run: CallingRun, emit: Callable[[Piece], None]) -> None:
-        self.run = run
+    def __init__(self, run: CallingRun, emit: Callable[[Piece], None], notes: list[LocalizedText]) -> None:
+        self.run, self._notes = run, notes
         self.tools = run.plan.tools
         self.left_running: list[str] = []
         self._emit, self._observers = emit, run.observers
@@ -149,19 +151,35 @@ class ToolCalls:
             done.append(run.budget.count_result(result))
             self._emit(("tool_call_result", result_content(done[-1])))
             self.report_result(done[-1])
-            if isinstance(result.metadata, dict):
-                self.left_running.append(result.tool_name)
+            self._note(result)
 
         run.is_alone = len(calls) + len(asked) == 1
         try:
-            limit = run.plan.limits.tool_seconds
-            await execute_all(self.tools, calls, timeout=limit, on_result=add_result, on_start=self._report_call)
+            await execute_all(
+                self.tools,
+                calls,
+                timeout=run.plan.limits.tool_seconds,
+                characters=run.plan.limits.tool_characters,
+                on_result=add_result,
+                on_start=self._report_call,
+            )
         except BaseException:
             unasked = [*asked, *(call for call in calls if call.tool_call_id in waiting)]
             waiting.clear()
             for call in unasked:
                 add_result(cancelled_result(call))
             raise
+
+    def _note(self, result: ToolReturnPart) -> None:
+        """Note a tool that was left running, and a result that was cut."""
+        metadata = cast(object, result.metadata)
+        about = cast(dict[str, Any], metadata) if isinstance(metadata, dict) else {}
+        if LEFT_RUNNING in about:
+            self.left_running.append(result.tool_name)
+        if (length := about.get(CUT)) is not None:
+            sentence = N_("The result of {tool} was cut: it had {length} characters, and a result can have {most}.")
+            values = {"tool": result.tool_name, "most": self.run.plan.limits.tool_characters, "length": length}
+            self._notes.append(LocalizedText(sentence, values))
 
     def report_result(self, result: ToolReturnPart) -> None:
         """Tell the observers that a call has this result."""
@@ -339,7 +357,8 @@ class AgentLoop:
             observers=stream.observers,
             resumed=resumed,
         )
-        self.calls = ToolCalls(self.calling_run, stream.emit)
+        self.calls = ToolCalls(self.calling_run, stream.emit, self.requests.corrections)
+        self._fitting = Fitting(self.calling_run, self.requests.corrections)
         self._handed = resumed.suspension.handed if resumed else ()
         self._pending: tuple[Pending, ...] = ()
         self._limit: Limit | None = None
@@ -366,7 +385,7 @@ class AgentLoop:
     def last_message(self) -> ModelMessage:
         """Return the last message, which is not stored yet: complete, partial or empty."""
         if (partial := self.requests.partial_response()) is not None:
-            self._last = partial
+            self._last = self._fitting.mark(partial)
             self.meter.count_step(self.requests.unshown_usage)
         return self.last_whole_message()
 
@@ -429,7 +448,9 @@ class AgentLoop:
         models = self._plan.connection
         while True:
             try:
-                return await self.requests.request(self.messages.messages, self.calls.tools.values())
+                fitted = await self._fitting.fit(self.messages.messages)
+                tools = self.calls.tools.values()
+                return self._fitting.mark(await self.requests.request(fitted, tools, self.messages.messages))
             except AgentError as failure:
                 if not isinstance(models, StandIns) or self.requests.has_begun:
                     raise

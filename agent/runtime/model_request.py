@@ -82,16 +82,24 @@ class ModelRequests:
         self._is_bound, self._unbindable = False, ""
         self._seam = ""
         self._messages: Sequence[ModelMessage] = ()
+        self._history: Sequence[ModelMessage] = ()
         self._sent: Sequence[ModelMessage] = ()
         self._spec = plan.connection.spec
 
-    async def request(self, messages: Sequence[ModelMessage], tools: Iterable[Tool]) -> ModelResponse:
+    async def request(
+        self,
+        messages: Sequence[ModelMessage],
+        tools: Iterable[Tool],
+        history: Sequence[ModelMessage] | None = None,
+    ) -> ModelResponse:
         """Return the model's complete answer, which can call the tools. Raises `ProviderError`.
+
+        `messages` are what is sent of the `history`; None: they are all of it.
 
         A request is repeated only if nothing of its answer was emitted, because people have seen what was emitted.
         If the messages end with an unfinished answer, the model continues that.
         """
-        self._open = None
+        self._open, self._history = None, messages if history is None else history
         definitions = [tool.definition for tool in tools]
         sent, offered = await self._prepare(messages, definitions)
         if not self._observers:
@@ -162,7 +170,9 @@ class ModelRequests:
                 await self._wait(pause)
             else:
                 names = {tool.name for tool in offered}
-                return replace(response, parts=await off_loop(messages, _valid_parts, response, messages, names))
+                return replace(
+                    response, parts=await off_loop(self._history, _valid_parts, response, self._history, names)
+                )
 
     async def _correction(
         self, failure: ProviderError, sent: Sequence[ModelMessage], offered: Sequence[ToolDefinition]

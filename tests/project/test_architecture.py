@@ -49,6 +49,7 @@ LAYERS = (
     ("agent.agent",),
     ("agent.run", "agent.local.connect_by_name"),
     ("agent.runtime.agent_loop",),
+    ("agent.runtime.fitting",),
     ("agent.runtime.children",),
     (
         "agent.runtime.model_request",
