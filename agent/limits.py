@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 from agent.i18n import N_, LocalizedText, _, joined
 from agent.keyword_arguments import explains_fields
-from agent.tools.returned import MAX_RESULT
 
 MAX_REFUSAL_LENGTH = 300
 """The most characters of a provider's own message that are shown."""
@@ -41,7 +40,7 @@ class Limits:
     steps: int = 12
     seconds: float = 600.0
     tool_seconds: float = 60.0
-    tool_characters: int = MAX_RESULT
+    tool_characters: int = 50_000
     retries: int = 3
     tokens: int | None = None
     dollars: float | None = None

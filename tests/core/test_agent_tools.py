@@ -229,7 +229,9 @@ async def test_question_two_levels_below_suspends_the_run() -> None:
     waiting = await first.ask("Go")
     [pending] = waiting.pending
     assert (pending.question, pending.agent) == ("Which?", "second/third")
-    result = await first.resume(waiting, "The red one")
+    run = first.resume(waiting, "The red one")
+    result = await run
+    assert [one.type for one in run.responses] == ["tool_call_result", "output_text"]
     assert (result.text, results(result)) == ("a", {"second": ("b", "success")})
 
 

@@ -61,7 +61,8 @@ async def made(server: Running) -> AsyncIterator[Callable[..., Agent]]:
 
     def make(price: Price | None = None, extra: Sequence[Any] = (), **limits: Any) -> Agent:
         connection = connect(replace(QWEN3, price=price), Endpoint(server.base_url))
-        agents.append(Agent(connection, tools=[look, breaks, slow, poll, *extra], limits=Limits(**limits)))
+        deeper = Agent(connection).as_tool("Goes deeper.", name="deeper")
+        agents.append(Agent(connection, tools=[look, breaks, slow, poll, deeper, *extra], limits=Limits(**limits)))
         return agents[-1]
 
     yield make
@@ -135,6 +136,7 @@ SCENES = {
     ),
     "tool_error": Scene(steps("breaks {}", "no_such {}", 'look {"x": "much"}'), "stop", "", "", 4),
     "tool_time": Scene(steps("slow {}"), "stop", "", "", 2, limits=(("tool_seconds", 0.05),)),
+    "depth": Scene(steps('deeper {"task": "Hello"}'), "stop", "", "", 2, limits=(("depth", 0),)),
     "transient": Scene("!fail 1 503 0 !text Done.", "stop", "", "", 2),
     "broken": Scene("!reset 2", "error", "broke", requests=1),
     "truncated": Scene("!length 2", "length", "The answer was cut off at its maximum length."),
