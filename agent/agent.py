@@ -47,7 +47,7 @@ from agent.suspension.sentences import refused
 from agent.telemetry import Telemetry
 from agent.tools import Function, Tool, Toolset
 
-LONGEST_CALL = 24 * 3600.0
+LONGEST_CALL_SECONDS = 24 * 3600.0
 """Seconds that the call of an agent can take. The limits of its run, and of the run above it, are shorter."""
 
 
@@ -267,7 +267,7 @@ class Agent(ExplainsAttributes):
             return "This agent has taken over. It answers the user now."
 
         function: Function = hand_over if handoff else ask
-        return _AgentTool(function, name, LONGEST_CALL, description=description, agent=self)
+        return _AgentTool(function, name, LONGEST_CALL_SECONDS, description=description, agent=self)
 
     async def _answer_call(self, task: str) -> Any:
         """Run as a child of the run that calls this agent as a tool. Return the result of the call."""
