@@ -23,6 +23,7 @@ from agent.errors import (
 from agent.events import Event, RunCancelled, RunEnded, StateSnapshot, UserInputRequested
 from agent.files.parts import Audio, Image
 from agent.limits import Limits
+from agent.messages.compaction import Compaction
 from agent.messages.prompt import Prompt
 from agent.models.catalog import ModelSpec
 from agent.providers.connection import Connection, Effort, Endpoint, connect
@@ -53,6 +54,7 @@ __all__ = [
     "Busy",
     "Chat",
     "ChatFile",
+    "Compaction",
     "ConfigError",
     "Connection",
     "Context",

@@ -4,14 +4,16 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from copy import copy
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Never, Unpack
+from typing import Any, Never, Unpack, cast
 from weakref import WeakSet
 
 from agent.arguments import (
     check_addresses,
     check_models,
     read_base_options,
+    read_compaction,
     read_context,
     read_limits,
     read_models,
@@ -19,7 +21,7 @@ from agent.arguments import (
     read_tools,
 )
 from agent.context import Context
-from agent.errors import InputError
+from agent.errors import InputError, ToolError
 from agent.events import Observers
 from agent.fetch import GUARD, Guard
 from agent.files.long_documents import LongDocument
@@ -28,6 +30,7 @@ from agent.keyword_arguments import ExplainsAttributes, explains_arguments, show
 from agent.limits import Limits
 from agent.local.connect_by_name import connect_by_name
 from agent.messages.adapt import check_prompt
+from agent.messages.compaction import INSTRUCTIONS, Compaction
 from agent.messages.continuation import unfinished_text
 from agent.messages.prompt import Prompt, check_question, fetch_urls, to_messages
 from agent.models.catalog import AUTO, Capabilities
@@ -36,12 +39,16 @@ from agent.providers.connection import Connection, ModelChoice, OwnsServers
 from agent.providers.stand_ins import StandIns
 from agent.result import DEFAULTS, Journal, Options, RunOptions, RunPlan, RunResult, shared_options
 from agent.run import Run
+from agent.runtime.children import AgentCall, CallingRun
 from agent.runtime.tool_sessions import tools_by_name
 from agent.suspension.refusals import refused
 from agent.suspension.seals import Seals
 from agent.suspension.suspended_run import SCHEMA, Reply, Resumption, Suspension, match_answers
 from agent.telemetry import Telemetry
 from agent.tools.function_tools import Function, Tool, Toolset
+
+LONGEST_CALL_SECONDS = 24 * 3600.0
+"""Seconds that the call of an agent can take. The limits of its run, and of the run above it, are shorter."""
 
 
 class _User:
@@ -64,14 +71,15 @@ class Agent(ExplainsAttributes):
 
     The model is a name with its provider, `Agent("my-model", provider="vllm", base_url="http://.../v1")`, or the return
     value of `agent.connect`. `Agent("auto")` is the model that the page would choose on this machine: the first run
-    looks for it, and starts a small one if there is nothing else. In a list, as in
-    `Agent(["openai:gpt-6-luna", "anthropic:claude-sonnet-5-5", "auto"])`, each model stands in if those before it are
-    not available: a run asks the next one as long as nothing of the answer has come. `capabilities` such as
-    `{"tools": "native", "context_tokens": 8192}` correct what is assumed about a model that is given by name. `seals`
-    sign suspended runs. `telemetry` emits tracing spans (None: use SWITCHBOARD_TELEMETRY). `guard` decides which URLs
-    pictures can be fetched from. The constructor does not use the network. A tool can be named, as in
-    "preset:currency". Raises `UnknownModel`, and `ConfigError` for a tool that has an unknown name. Raises `InputError`
-    for a wrong argument, for two tools of one name, and for a limit in dollars if the model's price is unknown.
+    looks for it, and starts a small one if there is nothing else. In a list, as in `Agent(["openai:gpt-6-luna",
+    "anthropic:claude-sonnet-5-5", "auto"])`, each model stands in if those before it are not available: a run asks the
+    next one as long as nothing of the answer has come. `capabilities` such as `{"tools": "native", "context_tokens":
+    8192}` correct what is assumed about a model that is given by name. `seals` sign suspended runs. `telemetry` emits
+    tracing spans (None: use SWITCHBOARD_TELEMETRY). `guard` decides which URLs pictures can be fetched from.
+    `compaction` makes long conversations fit the model (None: all is sent). The constructor does not use the network. A
+    tool can be named, as in "preset:currency". Raises `UnknownModel`, and `ConfigError` for a tool that has an unknown
+    name. Raises `InputError` for a wrong argument, for two tools of one name, and for a limit in dollars if the model's
+    price is unknown.
 
     `async with` closes the connections of its event loop, and `with` ends the model servers that the agent started,
     unless another agent with the same connection has used it and is not closed.
@@ -92,6 +100,7 @@ class Agent(ExplainsAttributes):
         seals: Seals | None = None,
         telemetry: Telemetry | None = None,
         guard: Guard = GUARD,
+        compaction: Compaction | None = None,
     ) -> None:
         models = read_models(model)
         own = {"provider": provider, "base_url": base_url, "api_key": api_key, "capabilities": capabilities or None}
@@ -109,6 +118,7 @@ class Agent(ExplainsAttributes):
         self.vectors: Vectors | None = None
         self.seals, self.guard = seals or Seals(), guard
         self.telemetry = telemetry or Telemetry.from_env()
+        self.compaction = read_compaction(compaction)
         check_models(self.connections, self.limits)
 
     @property
@@ -214,6 +224,8 @@ class Agent(ExplainsAttributes):
             raise refused("schema")
         answers = match_answers(suspension.pending, reply)
         agent = self._with(model, tools)
+        for name in suspension.handed:
+            agent = agent._colleague(name)
         ids = [one.spec.id for one in agent.connections]
         same = next((id_ for id_ in (suspension.model, AUTO) if id_ in ids), None)
         if same is None and suspension.model and not changed_ok:
@@ -222,7 +234,69 @@ class Agent(ExplainsAttributes):
         resumed = Resumption(suspension=suspension, answers=answers, sealed=sealed, changed_ok=changed_ok)
         context = Context(session_id=suspension.session_id, messages=suspension.messages)
         plan = agent._plan({**suspension.options, **({"headers": headers} if headers else {})}, output=output)
+        plan = replace(plan, limits=self.limits, seals=self.seals)
         return Run(plan, [], context, journal, resumed=resumed, observers=self._observers())
+
+    @explains_arguments
+    def as_tool(self, description: str, *, name: str = "ask_agent", handoff: bool = False) -> Tool:
+        """Return this agent as a tool of another one: `Agent(..., tools=[researcher.as_tool("...", name="research")])`.
+
+        `description` tells the other model when to use the agent. A call gives it a task, and its answer is the result,
+        with the files of its run. It sees nothing of the conversation. Its run is a child: its steps, tokens, cost and
+        time also count for the limits of the run above, a cancellation ends both, and if it waits for people, so does
+        the run above. With `handoff`, the call ends the turn of the other agent instead: this agent goes on with the
+        same conversation and the same limits, and answers. Raises `InputError` for a wrong name or description. Who
+        made the agent closes it.
+        """
+        if not isinstance(cast(object, description), str) or not description.strip():
+            raise InputError(
+                "as_tool takes a text that tells the other model when to ask this agent, such as "
+                f'as_tool("Finds sources on the web.", name="research"), not {shown(description)}'
+            )
+
+        async def ask(task: str) -> Any:
+            """Ask the agent.
+
+            Args:
+                task: What to do, with all that is needed for it. The agent sees nothing of this conversation.
+            """
+            return await self._answer_call(task)
+
+        async def hand_over() -> str:
+            AgentCall.current().hand_over(self._plan)
+            return "This agent has taken over. It answers the user now."
+
+        function: Function = hand_over if handoff else ask
+        return _AgentTool(function, name, LONGEST_CALL_SECONDS, description=description, agent=self)
+
+    async def _answer_call(self, task: str) -> Any:
+        """Run as a child of the run that calls this agent as a tool. Return the result of the call."""
+        call = AgentCall.current()
+        call.check_depth()
+        if (waiting := call.resumed) is not None:
+            run = self.resume(*waiting, changed_ok=call.changed_ok)
+        else:
+            run = self.run(task)
+        result = await run.below(call)
+        if result.suspension is not None:
+            call.suspend(self.seals.open(result.suspension))
+        if result.failed or result.finish_reason == "cancelled":
+            raise ToolError("\n\n".join(filter(None, [result.text, result.note.detail])))
+        return [result.text, *result.files] if result.files else result.text
+
+    async def _summarize(self, text: str, caller: CallingRun) -> str:
+        """Return the summary of a transcript that the model writes in a run below the caller's."""
+        writer = self._with(None, [])
+        writer.system_message, writer.compaction, writer.documents = INSTRUCTIONS, None, ()
+        result = await writer.run(text).below(AgentCall("", "summary", caller))
+        return result.checked().text
+
+    def _colleague(self, name: str) -> "Agent":
+        """Return the agent that has taken over by this tool. Raises `SuspensionError` if there is none now."""
+        found = self.tools.get(name)
+        if not isinstance(found, _AgentTool):
+            raise refused("tools", changed=f"{name!r} is gone")
+        return found.agent
 
     def with_tools(self, *tools: Tool) -> "Agent":
         """Return a copy with these opened tools instead of its toolsets. The caller that opened them closes them."""
@@ -291,6 +365,8 @@ class Agent(ExplainsAttributes):
             documents=self.documents,
             vectors=self.vectors,
             output=read_output(output),
+            compaction=self.compaction,
+            summarize=self._summarize,
         )
 
     def __copy__(self) -> "Agent":
@@ -341,3 +417,10 @@ class Agent(ExplainsAttributes):
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+
+@dataclass(frozen=True)
+class _AgentTool(Tool):
+    """An agent as a tool."""
+
+    agent: Agent = field(kw_only=True)

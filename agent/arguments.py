@@ -18,6 +18,7 @@ from agent.fetch import Guard
 from agent.history import STORE_KINDS, new_id
 from agent.keyword_arguments import shown
 from agent.limits import Limits
+from agent.messages.compaction import Compaction
 from agent.messages.prompt import prompt_parts
 from agent.models.catalog import AUTO
 from agent.providers.connection import Connection, Embedder, connect_embedder
@@ -78,6 +79,13 @@ def read_limits(limits: object) -> Limits:
         items = cast(Mapping[object, object], limits).items()
         meant = f": write limits=Limits({', '.join(f'{name}={shown(value)}' for name, value in items)})"
     raise InputError(f"limits takes an object of the class Limits, not {shown(cast(object, limits))}{meant}")
+
+
+def read_compaction(compaction: object) -> Compaction | None:
+    """Return the compaction. Raises `InputError` for anything else."""
+    if isinstance(compaction, Compaction | None):
+        return compaction
+    raise InputError(f"compaction takes a Compaction such as Compaction(at=0.85, keep=6), not {shown(compaction)}")
 
 
 def read_context(context: object) -> Context:
@@ -165,6 +173,10 @@ def _tool(item: object) -> Tool | Toolset:
         raise InputError(
             f"a tool is a function or a Tool, not the dict {shown(cast(object, item))}: the dict has no function to "
             "call. Write tools=[function]; its schema comes from its signature and docstring"
+        )
+    if callable(getattr(item, "as_tool", None)):
+        raise InputError(
+            'an agent becomes a tool with as_tool: write tools=[agent.as_tool("When to ask it.", name="...")]'
         )
     if not callable(item):
         raise InputError(

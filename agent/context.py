@@ -13,6 +13,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse
 from agent.errors import InputError
 from agent.i18n.text import _
 from agent.keyword_arguments import explains_fields, shown
+from agent.messages.compaction import with_summary
 from agent.messages.unknown_fields import dropped_fields
 
 _ASK = "pass messages in OpenAI's format in the prompt: agent.ask([*messages, prompt])"
@@ -44,6 +45,11 @@ class Context:
     def extended(self, *messages: ModelMessage) -> Self:
         """Return this context with messages added at the end."""
         return replace(self, messages=(*self.messages, *messages))
+
+    def without_summary(self) -> Self:
+        """Return this context without the summaries that a `Compaction` has made: all of it is sent again."""
+        kept = [with_summary(one, None) if isinstance(one, ModelResponse) else one for one in self.messages]
+        return replace(self, messages=tuple(kept))
 
     def to_json(self) -> str:
         """Return the context as JSON. `from_json` restores it, and serializing that again gives the same bytes."""

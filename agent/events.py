@@ -186,6 +186,27 @@ class RunCancelled:
 
 
 @dataclass(frozen=True, slots=True)
+class HandedOver:
+    """The tool `name` has handed the turn over. From now on its agent, with this plan, goes on with the run."""
+
+    type: ClassVar[Literal["handed_over"]] = "handed_over"
+    name: str
+    plan: RunPlan
+
+
+@dataclass(frozen=True, slots=True)
+class ChildEvent:
+    """An event of a run below: that of an agent that is a tool, or of the model that summarizes the conversation.
+
+    `tool_call_id` is the id of the call in the run above, "" for a summary.
+    """
+
+    type: ClassVar[Literal["child_event"]] = "child_event"
+    tool_call_id: str
+    event: "Event"
+
+
+@dataclass(frozen=True, slots=True)
 class RunEnded:
     """The run has ended. This is its last event."""
 
@@ -205,6 +226,8 @@ Event = (
     | StateSnapshot
     | UserInputRequested
     | RunCancelled
+    | HandedOver
+    | ChildEvent
     | RunEnded
 )
 

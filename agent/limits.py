@@ -16,7 +16,9 @@ MAX_REFUSAL_LENGTH = 300
 Limit = Literal[
     "steps", "time", "tokens", "money", "unpriced", "repeated_call", "cycle", "repeated_error", "no_progress"
 ]
-Fault = Literal["tool_error", "tool_time", "transient", "broken", "truncated", "empty", "empty_truncated", "withheld"]
+Fault = Literal[
+    "tool_error", "tool_time", "depth", "transient", "broken", "truncated", "empty", "empty_truncated", "withheld"
+]
 Action = Literal["retry", "tell the model", "ask the user", "stop"]
 
 
@@ -26,21 +28,25 @@ class Limits:
     """The limits of one run. None means no limit.
 
     `steps` limits the model requests and `seconds` the whole time. `tool_seconds` limits each tool that has no timeout
-    of its own. `tokens` limits the tokens sent and received, `dollars` the cost; both are checked before each step.
-    `retries` is how often one request is repeated after transient failures (see `agent.providers.retry`); 0: never.
-    After `repeats` equal steps, or `idle` steps that bring nothing new, the model gets a note. After twice as many the
-    run ends. An `interactive` run that reaches a limit is suspended with the question whether to continue. None: a run
-    is interactive if the model has the tool `ask_user`. Raises `InputError` for a value that is not possible.
+    of its own, and `tool_characters` what the model gets of a result. `tokens` limits the tokens sent and received,
+    `dollars` the cost; both are checked before each step. `retries` is how often one request is repeated after
+    transient failures (see `agent.providers.retry`); 0: never. After `repeats` equal steps, or `idle` steps that bring
+    nothing new, the model gets a note. After twice as many the run ends. `depth` is how many levels of agents can be
+    below the run, as tools of each other. An `interactive` run that reaches a limit is suspended with the question
+    whether to continue. None: a run is interactive if the model has the tool `ask_user`. Raises `InputError` for a
+    value that is not possible.
     """
 
     steps: int = 12
     seconds: float = 600.0
     tool_seconds: float = 60.0
+    tool_characters: int = 50_000
     retries: int = 3
     tokens: int | None = None
     dollars: float | None = None
     repeats: int = 3
     idle: int = 4
+    depth: int = 3
     interactive: bool | None = None
 
     def steps_reached(self) -> str:
@@ -124,6 +130,11 @@ FAILURE_POLICIES: Mapping[Limit | Fault, FailurePolicy] = {
         when="a tool takes longer than its own `timeout`, or than `tool_seconds`: it is cancelled, or left running if "
         "it cannot be interrupted",
         actions=("tell the model",),
+    ),
+    "depth": FailurePolicy(
+        when="an agent that is a tool is called below `depth` levels of agents",
+        actions=("tell the model",),
+        note="No agent can be asked here: they are nested as deep as Limits(depth=...) allows. Do it yourself.",
     ),
     "transient": FailurePolicy(
         when="the model server is busy, fails or cannot be reached before any of the answer was shown: the request is "

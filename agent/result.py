@@ -29,6 +29,7 @@ from agent.history import Note
 from agent.i18n.text import _, joined
 from agent.keyword_arguments import ExplainsAttributes, explains_fields, meant_by, shown
 from agent.limits import Limits
+from agent.messages.compaction import Compaction
 from agent.messages.openai import to_openai
 from agent.models.catalog import Dialect, ModelSpec
 from agent.output import OutputType
@@ -234,7 +235,8 @@ class RunPlan:
     `prepare` converts the prompt before anything is stored or sent, for example by fetching pictures. If it raises
     `InputError`, the run leaves no trace. `documents` are those that are too long for the model; None: look for them in
     the messages. `settings` are further settings of each request, in the library's words. `output` is the type of the
-    answer.
+    answer. `compaction` makes long histories fit, and `summarize` asks the model for the summary of a transcript, below
+    a run.
     """
 
     connection: Connection
@@ -249,6 +251,8 @@ class RunPlan:
     vectors: Vectors | None = None
     settings: ModelSettings = field(default_factory=ModelSettings)
     output: OutputType | None = None
+    compaction: Compaction | None = None
+    summarize: Callable[[str, Any], Awaitable[str]] | None = None
 
     @property
     def effort(self) -> Reasoning | None:

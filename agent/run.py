@@ -23,6 +23,7 @@ from agent.providers.retry import Wait
 from agent.responses import Response
 from agent.result import FinishReason, Journal, OutputT, RunPlan, RunResult
 from agent.runtime.agent_loop import AgentLoop
+from agent.runtime.children import AgentCall
 from agent.runtime.outcome import INTERNAL_ERROR, Outcome
 from agent.runtime.run_stream import RunStream
 from agent.suspension.suspended_run import Resumption
@@ -63,6 +64,18 @@ class Run(ExplainsAttributes, Generic[OutputT]):
 
         def __iter__(self) -> Never:
             raise TypeError(f"a run is iterated with async for: {no_attribute(self, '__iter__')}")
+
+    async def below(self, call: AgentCall) -> RunResult[OutputT]:
+        """Run to the end as a child of the run that makes this call, and return the result."""
+        self._loop.calling_run.above = call.caller
+        call.caller.meter.add_child(self._loop.meter, self._loop.results.cost)
+        if call.caller.observers:
+            self._stream.observers.add(call)
+        try:
+            return await self
+        except asyncio.CancelledError:
+            await self  # it is cancelled, too, and counts until its end
+            raise
 
     # Start and cancel
 

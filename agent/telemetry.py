@@ -34,7 +34,9 @@ from pydantic_core import to_json
 from agent.errors import ConfigError
 from agent.events import (
     AttemptFailed,
+    ChildEvent,
     Event,
+    HandedOver,
     Observer,
     ProviderEvent,
     ResponseEmitted,
@@ -132,7 +134,10 @@ class _Spans:
                 self._call_ended(event.result)
             case RunEnded():
                 self._run_ended(event.result)
-            case ResponseEmitted() | StateSnapshot() | UserInputRequested() | RunCancelled():
+            case HandedOver():
+                self._connection = event.plan.connection
+                self._redactor = Redactor(self._redactor.known + Redactor.of(self._connection).known)
+            case ChildEvent() | ResponseEmitted() | StateSnapshot() | UserInputRequested() | RunCancelled():
                 pass
 
     def _name_model(self) -> None:

@@ -17,7 +17,6 @@ from pydantic_ai.messages import (
     AudioUrl,
     BinaryContent,
     FilePart,
-    ImageUrl,
     ModelMessage,
     ModelRequest,
     ModelRequestPart,
@@ -37,7 +36,7 @@ from agent.files.parts import extracted_text_of
 from agent.i18n.text import N_, LocalizedText, _, listed, ngettext
 from agent.messages.repair import prepare_messages
 from agent.models.catalog import ModelSpec, load_catalog
-from agent.plain_text import plain_text
+from agent.plain_text import is_picture, plain_text
 from agent.providers.connection import default_endpoint
 
 NO_PICTURE = "[A picture was here, which this model cannot see.]"
@@ -255,7 +254,7 @@ class _Adapter:
         if read := extracted_text_of(item):
             return not self._takes(read["kind"], read.get("media_type", ""))
         unusable = (
-            (_is_picture(item) and not self.spec.image)
+            (is_picture(item) and not self.spec.image)
             or (_is_sound(item) and not self.spec.audio)
             or (may_have_text(item) and not self._takes("document", item.media_type))
         )
@@ -268,7 +267,7 @@ class _Adapter:
         return self.spec.image if kind == "image" else self.spec.audio
 
     def _adapt_item(self, item: object) -> object:
-        if _is_picture(item) and not self.spec.image:
+        if is_picture(item) and not self.spec.image:
             self.pictures += 1
             return NO_PICTURE
         if _is_sound(item) and not self.spec.audio:
@@ -279,7 +278,7 @@ class _Adapter:
 
 def has_pictures(messages: Sequence[ModelMessage]) -> bool:
     """Return True if a prompt or the result of a tool has a picture."""
-    return any(_is_picture(item) for message in messages for item in content_items(message))
+    return any(is_picture(item) for message in messages for item in content_items(message))
 
 
 def content_items(message: ModelMessage) -> Iterator[object]:
@@ -298,10 +297,6 @@ def _portable(id_: str) -> str:
 
 def _same(one: Sequence[object], other: Sequence[object]) -> bool:
     return len(one) == len(other) and all(map(operator.is_, one, other))
-
-
-def _is_picture(item: object) -> bool:
-    return isinstance(item, ImageUrl) or (isinstance(item, BinaryContent) and item.is_image)
 
 
 def _is_sound(item: object) -> bool:

@@ -7,26 +7,30 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from typing import Any, cast
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
 
 from agent.context import Context
 from agent.errors import AgentError, InputError
-from agent.events import Observers, StateSnapshot, ToolCallEnded, ToolCallStarted
+from agent.events import HandedOver, StateSnapshot, ToolCallEnded, ToolCallStarted
 from agent.files.long_documents import LongDocument, long_documents, prompt_with_passages
 from agent.history import Note, Timings
-from agent.i18n.text import _, joined
+from agent.i18n.text import N_, LocalizedText, _, joined
 from agent.limits import Limit
 from agent.messages.adapt import adapt, check_prompt
 from agent.messages.repair import in_order_of_calls, repair
 from agent.models.catalog import ModelSpec
 from agent.output import Misfit, repair_prompt
 from agent.plain_text import off_loop
+from agent.providers.connection import ChosenLater
 from agent.providers.retry import Wait
 from agent.providers.stand_ins import StandIns
 from agent.responses import Piece, call_content, result_content
 from agent.result import Journal, RunPlan, RunResult, charts_of_messages, files_of_messages, text_of_message
 from agent.runtime.budget import Budget, BudgetUsed
+from agent.runtime.children import CallingRun
+from agent.runtime.fitting import Fitting
 from agent.runtime.model_request import ModelRequests
 from agent.runtime.outcome import NOT_SEALED, Outcome
 from agent.runtime.run_stream import RunStream
@@ -45,7 +49,7 @@ from agent.suspension.suspended_run import (
 )
 from agent.system.threads import run_to_completion
 from agent.tools.documents import with_document_tools
-from agent.tools.function_tools import Tool, cancelled_result, execute_all
+from agent.tools.function_tools import CUT, LEFT_RUNNING, Tool, cancelled_result, execute_all
 
 
 class MessageLog:
@@ -109,32 +113,26 @@ class MessageLog:
 class ToolCalls:
     """The tool calls of one run. Owns its tools, their sessions, and the names of tools that are left running.
 
-    `emit` gets each result as soon as it is there. The `observers` get it, too.
+    `emit` gets each result as soon as it is there. The observers get it, too. `run` is the run as agents see it that
+    are among the tools. `notes` gets a sentence for each result that was cut.
     """
 
-    def __init__(
-        self,
-        plan: RunPlan,
-        budget: Budget,
-        resumed: Resumption | None,
-        emit: Callable[[Piece], None],
-        observers: Observers,
-    ) -> None:
-        self.tools = plan.tools
+    def __init__(self, run: CallingRun, emit: Callable[[Piece], None], notes: list[LocalizedText]) -> None:
+        self.run, self._notes = run, notes
+        self.tools = run.plan.tools
         self.left_running: list[str] = []
-        self._plan, self._budget, self._resumed, self._emit = plan, budget, resumed, emit
-        self._observers = observers
+        self._emit, self._observers = emit, run.observers
         self._sessions = ToolSessions()
 
     @property
     def can_ask(self) -> bool:
         """True if somebody can be asked whether to continue."""
-        chosen = self._plan.limits.interactive
+        chosen = self.run.plan.limits.interactive
         return any(map(needs_person, self.tools.values())) if chosen is None else chosen
 
     async def open(self) -> None:
         """Open the toolsets. Raises an `AgentError` with a sentence for people."""
-        self.tools = await self._sessions.open(self._plan.tools, self._plan.toolsets)
+        self.tools = await self._sessions.open(self.run.plan.tools, self.run.plan.toolsets)
 
     async def close(self, *, hurried: bool) -> None:
         """Close the toolsets. `hurried` waits less before it leaves the rest to the background."""
@@ -150,24 +148,47 @@ class ToolCalls:
         """Run the calls concurrently and add one result for each to `done`, even if the run is cancelled meanwhile.
 
         Readers see a result as soon as it is there, and `done` has this order, too.
-        After a cancellation the `asked` calls get results, too, because nobody will be asked any more.
+        A call whose agent was suspended gets none: it waits in `run`. After a cancellation it does, and so do the
+        `asked` calls, because nobody will be asked any more.
         """
+        run, waiting = self.run, self.run.waiting
 
         def add_result(result: ToolReturnPart) -> None:
-            result = self._resumed.with_note(result) if self._resumed else result
-            done.append(self._budget.count_result(result))
+            if result.tool_call_id in waiting:
+                return
+            result = run.resumed.with_note(result) if run.resumed else result
+            done.append(run.budget.count_result(result))
             self._emit(("tool_call_result", result_content(done[-1])))
             self.report_result(done[-1])
-            if isinstance(result.metadata, dict):
-                self.left_running.append(result.tool_name)
+            self._note(result)
 
+        run.is_alone = len(calls) + len(asked) == 1
         try:
-            limit = self._plan.limits.tool_seconds
-            await execute_all(self.tools, calls, timeout=limit, on_result=add_result, on_start=self._report_call)
+            await execute_all(
+                self.tools,
+                calls,
+                timeout=run.plan.limits.tool_seconds,
+                characters=run.plan.limits.tool_characters,
+                on_result=add_result,
+                on_start=self._report_call,
+            )
         except BaseException:
-            for call in asked:
+            unasked = [*asked, *(call for call in calls if call.tool_call_id in waiting)]
+            waiting.clear()
+            for call in unasked:
                 add_result(cancelled_result(call))
             raise
+
+    def _note(self, result: ToolReturnPart) -> None:
+        """Note a tool that was left running, and a result that was cut."""
+        metadata = cast(object, result.metadata)
+        about = cast(dict[str, Any], metadata) if isinstance(metadata, dict) else {}
+        if LEFT_RUNNING in about:
+            self.left_running.append(result.tool_name)
+        if (length := about.get(CUT)) is not None:
+            sentence = N_("The result of {tool} was cut: it had {length} characters, and a result can have {most}.")
+            values = {"tool": result.tool_name, "most": self.run.plan.limits.tool_characters, "length": length}
+            self._notes.append(LocalizedText(sentence, values))
 
     def report_result(self, result: ToolReturnPart) -> None:
         """Tell the observers that a call has this result."""
@@ -175,6 +196,7 @@ class ToolCalls:
             self._observers(ToolCallEnded(result))
 
     def _report_call(self, call: ToolCallPart) -> None:
+        self.run.begin(call)
         if self._observers:
             self._observers(ToolCallStarted(call))
 
@@ -185,24 +207,25 @@ class ResultBuilder:
     def __init__(
         self, run_id: str, plan: RunPlan, messages: MessageLog, meter: UsageMeter, corrections: Sequence[str]
     ) -> None:
-        self._run_id, self._plan, self._log, self._meter = run_id, plan, messages, meter
+        self.plan = plan
+        self._run_id, self._log, self._meter = run_id, messages, meter
         self._corrections = corrections
 
     def cost(self) -> float | None:
         """Return the cost so far in US dollars, or None if it is unknown."""
-        return self._meter.cost(self._plan.connection.spec.price)
+        return self._meter.cost(self.plan.connection.spec.price)
 
     def note(self, outcome: Outcome | None = None) -> Note:
         """Return the note of a message. With an `outcome` it is for the last message and has the figures."""
-        note = Note(run_id=self._run_id, model=self._plan.connection.spec.id)
+        note = Note(run_id=self._run_id, model=self.plan.connection.spec.id)
         if outcome is None:
             return note
-        omitted = joined([*self._plan.stood_in, *self._corrections])
+        omitted = joined([*self.plan.stood_in, *self._corrections])
         return replace(_with_outcome(note, outcome), timings=self._meter.timings(), cost=self.cost(), omitted=omitted)
 
     def empty_answer(self) -> ModelResponse:
         """Return the last message of a run in which the model gave no answer."""
-        return ModelResponse(parts=[], model_name=self._plan.connection.spec.name, state="interrupted")
+        return ModelResponse(parts=[], model_name=self.plan.connection.spec.name, state="interrupted")
 
     def suspend(
         self,
@@ -211,20 +234,24 @@ class ResultBuilder:
         pending: Sequence[Pending],
         limit: Limit | None,
         spent: BudgetUsed,
+        children: Mapping[str, Suspension],
+        handed: tuple[str, ...],
     ) -> tuple[str, str]:
         """Return a suspension with everything that resuming needs: sealed, and for the note of the last message."""
         suspension = Suspension(
             run_id=self._run_id,
             session_id=self._log.session_id,
-            model=self._plan.connection.spec.id,
+            model=self.plan.connection.spec.id,
             tools=digests(tools),
-            options={**asdict(replace(self._plan.options, headers=None))},  # headers can be secret
+            options={**asdict(replace(self.plan.options, headers=None))},  # headers can be secret
             messages=(*self._log.messages, last),
             pending=tuple(pending),
             limit=limit,
             spent=spent,
+            children=children,
+            handed=handed,
         )
-        return self._plan.seals.seal(suspension), pack(suspension)
+        return self.plan.seals.seal(suspension), pack(suspension)
 
     def build(
         self,
@@ -241,7 +268,7 @@ class ResultBuilder:
         written = [last] if self._log.begun else []
         added = [*self._log.added, *written]
         answer = next((one for one in reversed([*added, last]) if isinstance(one, ModelResponse)), None)
-        spec = self._plan.connection.spec
+        spec = self.plan.connection.spec
         omitted = adapt([*self._log.messages, *written], spec).sentence(spec)
         return RunResult(
             finish_reason=outcome.reason,
@@ -252,9 +279,9 @@ class ResultBuilder:
             charts=charts_of_messages(added),
             suspension=sealed[0] if sealed else None,
             pending=tuple(pending) if outcome.reason == "suspended" else (),
-            effort=self._plan.effort,
-            notes=(*self._plan.notes, *self._corrections, *([omitted] if omitted else [])),
-            system_message=self._plan.system_message,
+            effort=self.plan.effort,
+            notes=(*self.plan.notes, *self._corrections, *([omitted] if omitted else [])),
+            system_message=self.plan.system_message,
             failure=outcome.failure,
             output=output,
         )
@@ -331,7 +358,17 @@ class AgentLoop:
             run_id, plan, self.meter, stream.emit, stream.relabel, self._clock.on_wait, stream.observers
         )
         self.results = ResultBuilder(run_id, plan, self.messages, self.meter, self.requests.corrections)
-        self.calls = ToolCalls(plan, self._budget, resumed, stream.emit, stream.observers)
+        self.calling_run = CallingRun(
+            plan=plan,
+            budget=self._budget,
+            meter=self.meter,
+            cost=self.results.cost,
+            observers=stream.observers,
+            resumed=resumed,
+        )
+        self.calls = ToolCalls(self.calling_run, stream.emit, self.requests.corrections)
+        self._fitting = Fitting(self.calling_run, self.requests.corrections)
+        self._handed = resumed.suspension.handed if resumed else ()
         self._pending: tuple[Pending, ...] = ()
         self._limit: Limit | None = None
         self._last: ModelMessage | None = None
@@ -357,7 +394,7 @@ class AgentLoop:
     def last_message(self) -> ModelMessage:
         """Return the last message, which is not stored yet: complete, partial or empty."""
         if (partial := self.requests.partial_response()) is not None:
-            self._last = partial
+            self._last = self._fitting.mark(partial)
             self.meter.count_step(self.requests.unshown_usage)
         return self.last_whole_message()
 
@@ -380,7 +417,8 @@ class AgentLoop:
         if outcome.reason == "suspended":
             used = self._budget.used(self.meter.timings(), self.results.cost())
             try:
-                sealed = self.results.suspend(last, self.calls.tools.values(), self._pending, self._limit, used)
+                tools, children = self.calls.tools.values(), self.calling_run.waiting
+                sealed = self.results.suspend(last, tools, self._pending, self._limit, used, children, self._handed)
             except Exception:
                 log.exception("run %s cannot be sealed", self._run_id)
                 outcome = NOT_SEALED
@@ -399,19 +437,29 @@ class AgentLoop:
         await self._offer_tools()
         if self._resumed is not None and (outcome := await self._resume(self._resumed)):
             return outcome
-        while (limit := self._budget.start_step(self.meter.timings(), self.results.cost())) is None:
+        while (outcome := self._start_step()) is None:
             response = await self._ask()
             calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
             if outcome := await (self._handle_calls(response, calls) if calls else self._end(response)):
                 return outcome
-        return self._limit_reached(limit)
+        return outcome
+
+    def _start_step(self) -> Outcome | None:
+        """Count another step, also for the runs above. Return the outcome if a limit forbids it."""
+        limit = self._budget.start_step(self.meter.timings(), self.results.cost())
+        if limit is not None:
+            return self._limit_reached(limit)
+        above = self.calling_run.above
+        return above.next_step() if above is not None else None
 
     async def _ask(self) -> ModelResponse:
         """Return the next response. As long as nothing of it has come, the next model can stand in for this one."""
         models = self._plan.connection
         while True:
             try:
-                return await self.requests.request(self.messages.messages, self.calls.tools.values())
+                fitted = await self._fitting.fit(self.messages.messages)
+                tools = self.calls.tools.values()
+                return self._fitting.mark(await self.requests.request(fitted, tools, self.messages.messages))
             except AgentError as failure:
                 if not isinstance(models, StandIns) or self.requests.has_begun:
                     raise
@@ -469,10 +517,31 @@ class AgentLoop:
         if at_once:
             await self._execute(at_once, asked)
         self._budget.finish_step()
-        if not pending:
+        return self._wait_for_people(pending) or await self._hand_over()
+
+    def _wait_for_people(self, pending: Sequence[Pending] = ()) -> Outcome | None:
+        """Return the outcome `suspended` if these questions, or those of agents that are tools, must be answered."""
+        self._pending = (*pending, *self.calling_run.pending)
+        if not self._pending:
             return None
-        self._pending = pending
-        return Outcome("suspended", " ".join(one.sentence for one in pending))
+        return Outcome("suspended", " ".join(one.sentence for one in self._pending))
+
+    async def _hand_over(self) -> None:
+        """Let another agent go on if a tool has handed the turn over. The limits of the run stay."""
+        run = self.calling_run
+        if run.successor is None:
+            return
+        (name, plan), run.successor = run.successor, None
+        self.meter.settle(self._plan.connection.spec.price)
+        if isinstance(plan.connection, ChosenLater):
+            await plan.connection.ready()
+        self._handed = (*self._handed, name)
+        self._plan = self.requests.plan = self.results.plan = run.plan = plan
+        if observers := self._stream.observers:
+            observers(HandedOver(name, plan))
+        await self.calls.open()
+        self._opened = self.calls.tools
+        await self._offer_tools()
 
     async def _execute(
         self,
@@ -489,7 +558,7 @@ class AgentLoop:
         is_last = False
         try:
             await self.calls.execute(calls, asked, done)
-            is_last = bool(asked)
+            is_last = bool(asked or self.calling_run.waiting)
         finally:
             calling = next(one for one in reversed(self.messages.messages) if isinstance(one, ModelResponse))
             request = ModelRequest(parts=in_order_of_calls(done, calling))
@@ -515,7 +584,7 @@ class AgentLoop:
             self._stream.emit(("tool_call_result", result_content(result)))
             self.calls.report_result(result)
         await self._execute(resumed.calls(), results=results)
-        return None
+        return self._wait_for_people() or await self._hand_over()
 
     # Helpers
 

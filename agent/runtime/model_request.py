@@ -74,23 +74,32 @@ class ModelRequests:
         self.freed_at = 0.0
         self.unshown_usage: RequestUsage | None = None
         self.corrections: list[LocalizedText] = []
-        self._run_id, self._plan, self._meter = run_id, plan, meter
+        self.plan = plan
+        self._run_id, self._meter = run_id, meter
         self._emit, self._relabel, self._on_wait, self._observers = emit, relabel, on_wait, observers
         self._open: StreamedResponse | None = None
         self._emitted = self._continues = self.has_begun = False
         self._is_bound, self._unbindable = False, ""
         self._seam = ""
         self._messages: Sequence[ModelMessage] = ()
+        self._history: Sequence[ModelMessage] = ()
         self._sent: Sequence[ModelMessage] = ()
         self._spec = plan.connection.spec
 
-    async def request(self, messages: Sequence[ModelMessage], tools: Iterable[Tool]) -> ModelResponse:
+    async def request(
+        self,
+        messages: Sequence[ModelMessage],
+        tools: Iterable[Tool],
+        history: Sequence[ModelMessage] | None = None,
+    ) -> ModelResponse:
         """Return the model's complete answer, which can call the tools. Raises `ProviderError`.
+
+        `messages` are what is sent of the `history`; None: they are all of it.
 
         A request is repeated only if nothing of its answer was emitted, because people have seen what was emitted.
         If the messages end with an unfinished answer, the model continues that.
         """
-        self._open = None
+        self._open, self._history = None, messages if history is None else history
         definitions = [tool.definition for tool in tools]
         sent, offered = await self._prepare(messages, definitions)
         if not self._observers:
@@ -110,7 +119,7 @@ class ModelRequests:
         self, messages: Sequence[ModelMessage], tools: list[ToolDefinition]
     ) -> tuple[list[ModelMessage], list[ToolDefinition]]:
         """Return the messages and the tools to send, as the model takes them now."""
-        spec = self._spec = self._plan.connection.spec
+        spec = self._spec = self.plan.connection.spec
         adapted = await off_loop(messages, adapt_and_prepare, messages, spec, self._system_message(tools))
         sent = await convert_messages(adapted, spec)
         sent, self._seam = without_end_space(sent)
@@ -120,7 +129,7 @@ class ModelRequests:
 
     def _system_message(self, tools: Sequence[ToolDefinition]) -> str:
         """Return the system message. It tells the form of the answer unless the server shows the model its schema."""
-        system, output, spec = self._plan.system_message, self._plan.output, self._spec
+        system, output, spec = self.plan.system_message, self.plan.output, self._spec
         if output is None:
             return system
         can_bind = binds_answers(spec, has_tools=bool(tools), is_open=output.is_open)
@@ -151,7 +160,7 @@ class ModelRequests:
                     self._open, tried = None, tried - 1
                     sent, offered = await self._prepare(messages, tools)
                     continue
-                retries = 0 if self._emitted else self._plan.limits.retries
+                retries = 0 if self._emitted else self.plan.limits.retries
                 pause = next_wait(failure, tried=tried, retries=retries, now=monotonic())
                 if pause is None:
                     raise final_error(failure, tried=tried) from failure
@@ -161,13 +170,15 @@ class ModelRequests:
                 await self._wait(pause)
             else:
                 names = {tool.name for tool in offered}
-                return replace(response, parts=await off_loop(messages, _valid_parts, response, messages, names))
+                return replace(
+                    response, parts=await off_loop(self._history, _valid_parts, response, self._history, names)
+                )
 
     async def _correction(
         self, failure: ProviderError, sent: Sequence[ModelMessage], offered: Sequence[ToolDefinition]
     ) -> Wait | None:
         """Return a wait of no time if the server refused something that the connection now leaves out."""
-        connection = self._plan.connection
+        connection = self.plan.connection
         if self._is_bound and not self._emitted and isinstance(failure.__cause__, UserError | ValueError):
             self._unbindable = self._spec.id  # the library does not send this schema to this model
             return Wait(until=monotonic(), seconds=0.0, sentence=LocalizedText(""))
@@ -214,7 +225,7 @@ class ModelRequests:
             raise
         except Exception as failure:
             log.info("run %s: %s", self._run_id, type(failure).__name__)  # `explain` logs the rest, redacted
-            raise self._plan.connection.explain(failure) from failure
+            raise self.plan.connection.explain(failure) from failure
         finally:
             self.freed_at = monotonic()
         # A thread looks for the named pages: the texts of all documents can be long.
@@ -227,14 +238,14 @@ class ModelRequests:
         self, sent: list[ModelMessage], offered: list[ToolDefinition]
     ) -> AsyncGenerator[StreamedResponse]:
         """Open the stream of an answer."""
-        parameters, output = ModelRequestParameters(function_tools=offered), self._plan.output
+        parameters, output = ModelRequestParameters(function_tools=offered), self.plan.output
         if output is not None and self._is_bound:
             wanted = OutputObjectDefinition(output.schema)
             parameters = replace(parameters, output_mode="native", output_object=wanted)
         opening = await off_loop(
             sent,
             model_request_stream,
-            self._plan.connection.model(),
+            self.plan.connection.model(),
             sent,
             model_settings=self._settings(),
             model_request_parameters=parameters,
@@ -256,10 +267,10 @@ class ModelRequests:
             raise ProviderError("The answer broke off: the model server ended it too early.", kind="interrupted")
         elif fault := self._emptiness(response):
             self.unshown_usage = response.usage
-            raise ProviderError(explain_limit(fault, self._plan.limits), kind="empty")
-        elif self._plan.connection.spec.tools == "native" and _calls_as_text(response, tools):
+            raise ProviderError(explain_limit(fault, self.plan.limits), kind="empty")
+        elif self.plan.connection.spec.tools == "native" and _calls_as_text(response, tools):
             self.unshown_usage = response.usage
-            raise ProviderError(_explain_call_as_text(self._plan.connection.spec), kind="unsupported")
+            raise ProviderError(_explain_call_as_text(self.plan.connection.spec), kind="unsupported")
         self._open = None
         self._meter.count_step(response.usage)
         return response
@@ -279,7 +290,7 @@ class ModelRequests:
     def _is_shown(self, response: ModelResponse) -> bool:
         """Return True if readers of the run see a response for any part of this answer."""
         kinds = {kind for kind, _content in pieces_of(response)}
-        return bool(kinds - {"reasoning"} if self._plan.options.ignore_reasoning else kinds)
+        return bool(kinds - {"reasoning"} if self.plan.options.ignore_reasoning else kinds)
 
     @asynccontextmanager
     async def _slot(self) -> AsyncGenerator[None]:
@@ -300,7 +311,7 @@ class ModelRequests:
                 self._on_wait(None)
 
         try:
-            async with self._plan.connection.slot(on_position):
+            async with self.plan.connection.slot(on_position):
                 end_wait()
                 yield
         finally:
@@ -315,11 +326,11 @@ class ModelRequests:
             self._on_wait(None)
 
     def _settings(self) -> ModelSettings:
-        spec, options = self._plan.connection.spec, self._plan.options
+        spec, options = self.plan.connection.spec, self.plan.options
         most = options.max_tokens
         if most is None and spec.dialect == "messages":  # the only dialect that requires it
             most = spec.usual_output_tokens
-        usual = cast(Mapping[str, Any], self._plan.connection.settings(options.reasoning))
+        usual = cast(Mapping[str, Any], self.plan.connection.settings(options.reasoning))
         chosen = {
             "temperature": options.temperature if spec.temperature else None,
             "top_p": options.top_p if spec.temperature else None,
@@ -333,7 +344,7 @@ class ModelRequests:
         if options.cache is not None:
             chosen["anthropic_cache" if spec.dialect == "messages" else "cache"] = options.cache
         given = {name: value for name, value in chosen.items() if value is not None}
-        return cast(ModelSettings, {**usual, **given, **self._plan.settings})
+        return cast(ModelSettings, {**usual, **given, **self.plan.settings})
 
 
 _CALL_AS_TEXT = re.compile(

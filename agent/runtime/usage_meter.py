@@ -1,5 +1,6 @@
 """Measures the time and tokens of a run: counted while it streams, then replaced by the server's own count."""
 
+from collections.abc import Callable
 from time import monotonic
 
 from pydantic_ai.usage import RequestUsage
@@ -42,6 +43,7 @@ class UsageMeter:
         self._deltas = 0
         self._step_began = self._step_last = self._began
         self._open: ResponseType | None = None
+        self._children: list[tuple[UsageMeter, Callable[[], float | None]]] = []
 
     def start(self) -> None:
         """Start the clock again at zero. Call this before the first count."""
@@ -50,6 +52,10 @@ class UsageMeter:
     def add_queue_time(self, seconds: float) -> None:
         """Add the time that the run waited in the request queue."""
         self._queued += seconds
+
+    def add_child(self, meter: "UsageMeter", cost: Callable[[], float | None]) -> None:
+        """Count what a child run uses, now and later. `cost` returns its cost so far."""
+        self._children.append((meter, cost))
 
     def count_delta(self, kind: ResponseType, count: int = 1) -> None:
         """Count a delta of text or reasoning, or `count` deltas that were merged into it."""
@@ -94,17 +100,18 @@ class UsageMeter:
         self._deltas, self._open = 0, None
 
     def timings(self) -> Timings:
-        """Return the figures so far. Times are in seconds."""
+        """Return the figures so far. Times are in seconds. The tokens include those of child runs."""
+        below = [meter.timings() for meter, _cost in self._children]
         return Timings(
             first_token=self._first,
             total=monotonic() - self._began - self._queued,
             queued=self._queued,
             generating=self._generating + (self._step_last - self._step_began if self._deltas else 0.0),
             generated=self._generated + self._deltas,
-            output_tokens=self._output + self._deltas,
-            input_tokens=self._input,
-            cached_tokens=self._cached,
-            estimated=self._estimated or self._deltas > 0,
+            output_tokens=self._output + self._deltas + sum(one.output_tokens for one in below),
+            input_tokens=self._input + sum(one.input_tokens for one in below),
+            cached_tokens=self._cached + sum(one.cached_tokens for one in below),
+            estimated=self._estimated or self._deltas > 0 or any(one.estimated for one in below),
             reasoning=self.reasoning,
         )
 
@@ -124,6 +131,10 @@ class UsageMeter:
         parts = [*self._settled]
         if self._measured is not None or not parts:
             parts.append(self._unsettled(price))
+        for meter, cost in self._children:
+            used = meter.timings()
+            if used.input_tokens or used.output_tokens:
+                parts.append(cost())
         known = [one for one in parts if one is not None]
         return sum(known) if len(known) == len(parts) else None
 

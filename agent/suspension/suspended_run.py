@@ -31,7 +31,8 @@ class Pending:
     """A question or an approval that a suspended run waits for.
 
     A `question` has its text and perhaps `choices`; its answer can be any text. An `approval` is for the call of the
-    tool `name` with `arguments`. `call_id` identifies it in a reply.
+    tool `name` with `arguments`. `call_id` identifies it in a reply. `agent` is the tool whose agent asks, "" if the
+    run itself does; "research/editor" is the tool `editor` of the tool `research`.
     """
 
     call_id: str
@@ -40,6 +41,7 @@ class Pending:
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
     question: str = ""
     choices: tuple[str, ...] = ()
+    agent: str = ""
 
     @property
     def sentence(self) -> str:
@@ -73,7 +75,8 @@ class Suspension:
 
     `model` is the id of its model, and `tools` has a digest of each tool by name. An agent with another model or other
     tools does not resume the run unless told to. Empty values are not compared. `limit` is the limit that suspended the
-    run, if any. Sealing sets `owner` and `expires_at`.
+    run, if any. `children` are the suspended runs of agents that are tools, by the id of their call, and `handed` are
+    the names of the tools that have handed the turn over. Sealing sets `owner` and `expires_at`.
     """
 
     schema: int = SCHEMA
@@ -88,6 +91,8 @@ class Suspension:
     pending: tuple[Pending, ...]
     limit: Limit | None = None
     spent: BudgetUsed = field(default_factory=BudgetUsed)
+    children: Mapping[str, "Suspension"] = field(default_factory=dict[str, "Suspension"])
+    handed: tuple[str, ...] = ()
     created_at: datetime = field(default_factory=now)
     expires_at: datetime | None = None
 
@@ -120,7 +125,7 @@ class Resumption:
         then = self.suspension.tools
         if then and not self.changed_ok and (changed := _changed(then, digests(tools.values()))):
             raise refused("tools", changed=changed)
-        for one in self.suspension.pending:
+        for one in self._own:
             answer = self.answers[one.call_id]
             wanted = tools.get(one.name)
             if isinstance(answer, Approve) and answer.arguments is not None and wanted is not None:
@@ -132,7 +137,7 @@ class Resumption:
     def results(self) -> list[ToolReturnPart]:
         """Return the results that people themselves gave: answers and refusals."""
         results: list[ToolReturnPart] = []
-        for one in self.suspension.pending:
+        for one in self._own:
             match self.answers[one.call_id]:
                 case str(text):
                     results.append(ToolReturnPart(one.name, fix_surrogates(text), tool_call_id=one.call_id))
@@ -147,14 +152,28 @@ class Resumption:
         return results
 
     def calls(self) -> list[ToolCallPart]:
-        """Return the approved calls, with the approved arguments."""
-        made: list[ToolCallPart] = []
-        for one in self.suspension.pending:
+        """Return the approved calls, with the approved arguments, and the calls whose agents wait."""
+        parts = [part for message in self.suspension.messages for part in message.parts]
+        ids = self.suspension.children
+        made = [part for part in parts if isinstance(part, ToolCallPart) and part.tool_call_id in ids]
+        for one in self._own:
             answer = self.answers[one.call_id]
             if isinstance(answer, Approve):
                 arguments = one.arguments if answer.arguments is None else answer.arguments
                 made.append(ToolCallPart(one.name, dict(arguments), tool_call_id=one.call_id))
         return made
+
+    def child(self, call_id: str) -> "tuple[Suspension, Mapping[str, Answer]] | None":
+        """Return the suspended run of the agent that this call has asked, and the answers for it, if it waits."""
+        child = self.suspension.children.get(call_id)
+        if child is None:
+            return None
+        return child, {one.call_id: self.answers[f"{call_id}/{one.call_id}"] for one in child.pending}
+
+    @property
+    def _own(self) -> list[Pending]:
+        """What the run itself waits for, not an agent below it."""
+        return [one for one in self.suspension.pending if not one.agent]
 
     def with_note(self, result: ToolReturnPart) -> ToolReturnPart:
         """Return the result of an approved call, with a note on the arguments if the user changed them."""

@@ -25,12 +25,15 @@ from agent.errors import AgentError, InputError, ToolError, without_paths
 from agent.keyword_arguments import explains_arguments, explains_fields
 from agent.responses import fix_surrogates
 from agent.system.threads import FILES
-from agent.tools.returned import content_of, cut_content
+from agent.tools.returned import MAX_RESULT, content_of, cut_content
 
 Function = Callable[..., Any]
 
 GRACE_SECONDS = 0.4
 """Seconds that a cancelled tool has to clean up before it is abandoned."""
+
+CUT, LEFT_RUNNING = "cut_from_characters", "left_running"
+"""Keys in the metadata of a result."""
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """The names that all providers accept."""
@@ -57,7 +60,7 @@ class Tool(Generic[P, R]):
     made of the signature, and for a name that providers refuse.
 
     The function returns text, `BinaryContent`, a Pillow image, a list of these, or anything with a JSON form. The model
-    gets at most 50,000 characters of it, and is told if there were more.
+    gets at most `Limits.tool_characters` of it, and is told if there were more.
     """
 
     function: Callable[P, R]
@@ -198,11 +201,20 @@ def as_tool(item: Tool | Function) -> Tool:
     return cast(Tool, item) if isinstance(item, Tool) else tool(item)
 
 
-async def execute(tools: Mapping[str, Tool], call: ToolCallPart, *, timeout: float) -> ToolReturnPart:  # noqa: ASYNC109 - not raised
-    """Run one call and return its result. `timeout` in seconds applies to tools without their own."""
+async def execute(
+    tools: Mapping[str, Tool],
+    call: ToolCallPart,
+    *,
+    timeout: float,  # noqa: ASYNC109 - not raised
+    characters: int = MAX_RESULT,
+) -> ToolReturnPart:
+    """Run one call and return its result. `timeout` in seconds applies to tools without their own.
+
+    The result has at most about so many `characters`. The metadata of one that was cut has the length of the whole one.
+    """
     result = await _execute(tools, call, timeout)
-    content, note = cut_content(result.content)
-    return with_note(replace(result, content=content), note) if note else result
+    content, note, length = cut_content(result.content, characters)
+    return with_note(replace(result, content=content, metadata={CUT: length}), note) if note else result
 
 
 async def _execute(tools: Mapping[str, Tool], call: ToolCallPart, seconds: float) -> ToolReturnPart:
@@ -243,6 +255,7 @@ async def execute_all(
     calls: Sequence[ToolCallPart],
     *,
     timeout: float,  # noqa: ASYNC109 - not raised
+    characters: int = MAX_RESULT,
     on_result: Callable[[ToolReturnPart], None],
     on_start: Callable[[ToolCallPart], None] = lambda _: None,
 ) -> None:
@@ -257,7 +270,7 @@ async def execute_all(
 
     async def one(call: ToolCallPart) -> None:
         on_start(call)
-        result = await execute(tools, call, timeout=timeout)
+        result = await execute(tools, call, timeout=timeout, characters=characters)
         if unanswered.pop(call.tool_call_id, None):
             on_result(result)
 
@@ -286,7 +299,7 @@ def _given_up(call: ToolCallPart, tool: Tool | None) -> ToolReturnPart:
     if not still:
         return cancelled_result(call)
     text = "Cancelled; it could not be interrupted and was left running."
-    return replace(cancelled_result(call), content=text, metadata={"left_running": True})
+    return replace(cancelled_result(call), content=text, metadata={LEFT_RUNNING: True})
 
 
 async def _finish_or_abandon(work: asyncio.Task[Any], limit: float) -> bool:

@@ -14,7 +14,7 @@ from agent.files.parts import Image, is_pillow
 from agent.responses import fix_surrogates
 
 MAX_RESULT = 50_000
-"""The most characters of a result that the model gets."""
+"""The most characters of a result that the model gets, unless it is told otherwise."""
 MAX_DEPTH = 100
 
 _FILE = TypeAdapter(BinaryContent)
@@ -57,21 +57,24 @@ def content_of(value: Any, tool: str) -> Any:
     return [named, *files] if files else text.decode()
 
 
-def cut_content(content: Any) -> tuple[Any, str]:
-    """Return the content with at most `MAX_RESULT` characters, and a note for the model; "" if all of it is there."""
+def cut_content(content: Any, most: int = MAX_RESULT) -> tuple[Any, str, int]:
+    """Return the content with at most `most` characters, a note for the model, and the length of the whole content.
+
+    The note is "" if all of it is there.
+    """
     items: list[Any] = _as_list(content)
     length = sum(len(item) for item in items if isinstance(item, str))
-    if length <= MAX_RESULT:
-        return content, ""
+    if length <= most:
+        return content, "", length
     note = f"The result has {length} characters. Only its beginning is here: ask for less at a time."
-    left = MAX_RESULT - len(note) - 10  # for the brackets and the blank line around the note
+    left = max(0, most - len(note) - 10)  # for the brackets and the blank line around the note
     kept: list[Any] = []
     for item in items:
         if isinstance(item, str):
             item, left = item[:left], max(0, left - len(item))
         if item:
             kept.append(item)
-    return (kept if isinstance(content, list) else kept[0]), note
+    return (kept if isinstance(content, list) else "".join(kept)), note, length
 
 
 def _refuse_iterators(value: object, depth: int = 0) -> None:

@@ -61,7 +61,9 @@ async def made(server: Running) -> AsyncIterator[Callable[..., Agent]]:
 
     def make(price: Price | None = None, extra: Sequence[Any] = (), **limits: Any) -> Agent:
         connection = connect(replace(QWEN3, price=price), Endpoint(server.base_url))
-        agents.append(Agent(connection, tools=[look, breaks, slow, poll, *extra], limits=Limits(**limits)))
+        lowest = Agent(connection).as_tool("Goes deeper.", name="deeper")
+        deeper = Agent(connection, tools=[lowest]).as_tool("Goes deeper.", name="deeper")
+        agents.append(Agent(connection, tools=[look, breaks, slow, poll, deeper, *extra], limits=Limits(**limits)))
         return agents[-1]
 
     yield make
@@ -111,6 +113,8 @@ class Scene:
 CYCLE = looks(1, 2, *([3, 4] * 4), 5)
 NOTHING_NEW = looks(1, 2, 3, 4, 5, 1, 3, 5, 2, 4, 2, 5, 3, 1, 4)
 
+DEEPER = 'deeper {"task": "!tool deeper {\\"task\\": \\"Hello\\"} !text Deep."}'
+
 SCENES = {
     "steps": Scene(looks(1, 2, 3, 4), "limit", "Stopped after 2 steps", limits=(("steps", 2),)),
     "time": Scene("!stall-after 2", "limit", "Stopped after 0.4 s", limits=(("seconds", 0.4),)),
@@ -135,6 +139,7 @@ SCENES = {
     ),
     "tool_error": Scene(steps("breaks {}", "no_such {}", 'look {"x": "much"}'), "stop", "", "", 4),
     "tool_time": Scene(steps("slow {}"), "stop", "", "", 2, limits=(("tool_seconds", 0.05),)),
+    "depth": Scene(steps(DEEPER), "stop", "", "", 4, limits=(("depth", 1),)),
     "transient": Scene("!fail 1 503 0 !text Done.", "stop", "", "", 2),
     "broken": Scene("!reset 2", "error", "broke", requests=1),
     "truncated": Scene("!length 2", "length", "The answer was cut off at its maximum length."),

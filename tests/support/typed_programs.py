@@ -4,6 +4,7 @@ Each ignore comment marks an error that its checker must find, because both repo
 """
 # pyright: strict, reportUnnecessaryTypeIgnoreComment=true
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, assert_never, assert_type
@@ -11,6 +12,7 @@ from typing import Any, assert_never, assert_type
 from agent import (
     Agent,
     Chat,
+    Compaction,
     Context,
     Image,
     Limits,
@@ -23,12 +25,48 @@ from agent import (
     RunOptions,
     RunResult,
     StateSnapshot,
+    Tool,
     ToolCallContent,
     ToolResultContent,
     UserInputRequested,
     stream_to_display,
     tool,
 )
+
+# --- agents as tools --------------------------------------------------------------------------------------------------
+
+
+def right_agents(agent: Agent) -> Agent:
+    assert_type(agent.as_tool("Finds sources."), Tool)
+    return Agent("gpt", tools=[agent.as_tool("Finds sources.", name="research", handoff=True)])
+
+
+def wrong_agents(agent: Agent) -> None:
+    agent.as_tool()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    agent.as_tool("Finds sources.", name=3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    agent.as_tool("Finds sources.", hand_off=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    Agent("gpt", tools=[agent])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+
+
+# --- conversations that fit -------------------------------------------------------------------------------------------
+
+
+async def summarized(messages: Sequence[Message]) -> str:
+    return f"{len(messages)} messages"
+
+
+def right_compactions(context: Context) -> Agent:
+    assert_type(context.without_summary(), Context)
+    Compaction(at=20_000, keep=4, summarize=lambda messages: str(len(messages)))
+    return Agent("gpt", compaction=Compaction(summarize=summarized))
+
+
+def wrong_compactions() -> None:
+    Compaction(0.85)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    Compaction(keep="all")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    Compaction(summarize=weather)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    Agent("gpt", compaction=0.85)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
 
 # --- options ----------------------------------------------------------------------------------------------------------
 

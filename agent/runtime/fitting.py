@@ -1,0 +1,107 @@
+"""The messages that a run sends if its agent has a `Compaction`: what is left out, and the summary of it."""
+
+import inspect
+import logging
+from collections.abc import Sequence
+from typing import cast
+
+from pydantic_ai.messages import ModelMessage, ModelResponse
+
+from agent.errors import AgentError, reason_of
+from agent.i18n.text import LocalizedText, _, ngettext
+from agent.messages.adapt import has_pictures
+from agent.messages.compaction import (
+    Compaction,
+    Summary,
+    coverable_answers,
+    covered,
+    estimate,
+    shortened,
+    summary_of,
+    transcript,
+    with_summary,
+)
+from agent.plain_text import off_loop
+from agent.runtime.children import CallingRun
+
+log = logging.getLogger(__name__)
+
+
+class Fitting:
+    """Shortens the history of one run. `notes` gets a sentence for each thing that is left out."""
+
+    def __init__(self, run: CallingRun, notes: list[LocalizedText]) -> None:
+        self._run, self._notes = run, notes
+        self._summary: Summary | None = None
+        self._is_new = self._has_failed = False
+
+    async def fit(self, messages: Sequence[ModelMessage]) -> Sequence[ModelMessage]:
+        """Return the messages to send for this conversation."""
+        policy = self._run.plan.compaction
+        if policy is None:
+            return messages
+        summary = self._summary or await off_loop(messages, summary_of, messages)
+        fitted = await off_loop(messages, shortened, messages, summary)
+        if not self._has_room(policy, fitted):
+            self._summary = summary = await self._summarize(policy, messages, summary)
+            fitted = await off_loop(messages, shortened, messages, summary)
+        if summary.text:
+            self._tell(
+                ngettext(
+                    "{count} earlier answer, and what came before it, was sent as a summary.",
+                    "{count} earlier answers, and what came before them, were sent as a summary.",
+                    summary.answers,
+                )
+            )
+        if summary.pictures > summary.answers:
+            self._tell(_("The pictures of earlier messages were not sent, so that the conversation fits."))
+        return fitted
+
+    def mark(self, response: ModelResponse) -> ModelResponse:
+        """Return the answer with what the conversation before it leaves out from now on, if that is new."""
+        if not self._is_new:
+            return response
+        self._is_new = False
+        return with_summary(response, self._summary)
+
+    async def _summarize(self, policy: Compaction, messages: Sequence[ModelMessage], before: Summary) -> Summary:
+        """Return what to leave out: more than `before` if possible, pictures first."""
+        answers = coverable_answers(messages, policy.keep)
+        if answers <= before.answers or self._has_failed:
+            return before
+        old = covered(messages, before, answers)
+        if answers > before.pictures and has_pictures(old):
+            before, self._is_new = Summary(answers=before.answers, text=before.text, pictures=answers), True
+            if self._has_room(policy, shortened(messages, before)):
+                return before
+        try:
+            text = await self._text(policy, old)
+        except Exception as failure:
+            if not isinstance(failure, AgentError):
+                log.exception("the function that summarizes failed")
+            self._has_failed = True
+            self._tell(_("The earlier messages could not be summarized: {reason}", reason=reason_of(failure)))
+            return before
+        self._is_new = True
+        return Summary(answers=answers, text=text, pictures=answers)
+
+    async def _text(self, policy: Compaction, old: Sequence[ModelMessage]) -> str:
+        plan = self._run.plan
+        if policy.summarize is None:
+            tokens = policy.tokens(plan.connection.spec.context_tokens)
+            assert plan.summarize is not None
+            text = await plan.summarize(transcript(old, max(1000, int(2 * tokens))), self._run)
+        else:
+            made = policy.summarize(old)
+            text = cast(object, await made if inspect.isawaitable(made) else made)
+        if not isinstance(text, str) or not text.strip():
+            raise AgentError(_("the summary is empty"))
+        return text.strip()
+
+    def _has_room(self, policy: Compaction, messages: Sequence[ModelMessage]) -> bool:
+        plan = self._run.plan
+        return estimate(messages, plan.system_message) <= policy.tokens(plan.connection.spec.context_tokens)
+
+    def _tell(self, sentence: LocalizedText) -> None:
+        if sentence not in self._notes:
+            self._notes.append(sentence)
