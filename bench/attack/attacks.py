@@ -86,6 +86,7 @@ def refusals(replies: Sequence[Reply]) -> dict[str, int]:
 
 
 ATTACKS: dict[str, Callable[[str], object]] = {
+    "nothing, to compare": lambda url: time.sleep(20),
     "36 messages at once, one cookie": lambda url: refusals(rush(url, 36, cookies="one")),
     "36 messages at once, 36 cookies": lambda url: refusals(rush(url, 36, cookies="each", address=ADDRESS)),
     "30 messages at once, guests": lambda url: refusals(rush(url, 30, cookies="none")),
@@ -95,6 +96,7 @@ ATTACKS: dict[str, Callable[[str], object]] = {
     "200 guests with a system prompt of 0.9 MB": long_prompts,
     **chats.ATTACKS,
     **heavy.ATTACKS,
+    "texts of 5 MB on all routes": heavy.long_texts,
     **documents.ATTACKS,
     **texts.ATTACKS,
     **requests.ATTACKS,

@@ -130,7 +130,7 @@ ATTACKS: dict[str, Callable[[str], object]] = {
     "40 exports at once, one cookie": exports_at_once,
     "six exports of 1 MB of Markdown that hang up": hung_up,
     "50 looks at 4 MB of Markdown that hang up": looks_hung_up,
-    "texts of 5 MB on all routes": long_texts,
+    "texts of 2 MB on all routes": lambda url: long_texts(url, 2.0),
     "50 long edits that hang up": edits_hung_up,
     "700 files of a link": files_of_links,
     "an import of 16 million numbers each": lambda url: costly_values(url, b'{"a":[' + b"1," * 15_900_000 + b"1]}"),
