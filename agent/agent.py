@@ -225,7 +225,7 @@ class Agent(ExplainsAttributes):
         answers = match_answers(suspension.pending, reply)
         agent = self._with(model, tools)
         for name in suspension.handed:
-            agent = agent._colleague(name)
+            agent, headers = copy(agent._colleague(name)), None  # they are for the agent that handed over
         ids = [one.spec.id for one in agent.connections]
         same = next((id_ for id_ in (suspension.model, AUTO) if id_ in ids), None)
         if same is None and suspension.model and not changed_ok:

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import AsyncIterator, Generator, Sequence
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, Never, cast
 from uuid import uuid4
@@ -74,7 +75,8 @@ class Run(ExplainsAttributes, Generic[OutputT]):
         try:
             return await self
         except asyncio.CancelledError:
-            await self  # it is cancelled, too, and counts until its end
+            with suppress(InputError):
+                await self  # it is cancelled, too, and counts until its end
             raise
 
     # Start and cancel

@@ -78,10 +78,10 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
             "web/test_transfer.py",
         ),
     ],
-    "agent/documents/pdf.py": [
+    "agent/files/pdf.py": [
         ("pages of a PDF", "if len(document) > MAX_PAGES:", "if False:", "media/test_file_limits.py"),
     ],
-    "agent/media/images.py": [
+    "agent/files/images.py": [
         ("scans of a JPEG", ") > MAX_SCANS:", ") > 10 * MAX_SCANS:", "media/test_file_limits.py"),
     ],
     "agent/web/run_event_routes.py": [

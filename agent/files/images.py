@@ -132,11 +132,21 @@ def _open(data: bytes, media_type: str) -> PillowImage:
 
 def _check_parts(data: bytes, media_type: str) -> None:
     """Raise `InputError` for an image whose parts take too long to read."""
-    # In a valid JPEG these two bytes always mark a scan; they never occur in the data between the scans.
-    if media_type == "image/jpeg" and data.count(b"\xff\xda") > MAX_SCANS:
+    if media_type == "image/jpeg" and _count_scans(data) > MAX_SCANS:
         raise refused("many_scans", most=MAX_SCANS)
     if media_type == "image/avif" and data.count(b"infe") > MAX_ITEMS:  # the decoder takes quadratic time
         raise refused("slow_document")
+
+
+def _count_scans(data: bytes) -> int:
+    """Return the number of scans of a JPEG. What follows its end, as the film of a motion photo, does not count."""
+    count = at = 0
+    while (found := _MARKER.search(data, at)) and (kind := data[found.end() - 1]) != 0xD9:
+        count += kind == 0xDA
+        at = found.end()
+        if kind not in (0x01, 0xD8):  # these two have no length
+            at += int.from_bytes(data[at : at + 2])
+    return count
 
 
 def _check_size(size: tuple[int, int], media_type: str, *, progressive: bool = False) -> None:

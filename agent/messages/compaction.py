@@ -36,6 +36,8 @@ INSTRUCTIONS = (
 )
 LONGEST_ITEM = 4000
 """The most characters of one text or result in the transcript that is summarized."""
+LONGEST_PROMPT = 20_000
+"""The same for a prompt, before which the summary of what came before it can stand."""
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
@@ -88,8 +90,16 @@ def summary_of(messages: Sequence[ModelMessage]) -> Summary:
     """Return what the newest answer that says so leaves out; nothing if none does."""
     for message in reversed(messages):
         if isinstance(message, ModelResponse) and message.metadata and KEY in message.metadata:
-            return Summary(**message.metadata[KEY])
+            return _read(message.metadata[KEY])
     return Summary()
+
+
+def _read(noted: object) -> Summary:
+    """Return what was noted. A note that this version did not write leaves nothing out."""
+    try:
+        return Summary(**cast(Any, noted))
+    except TypeError:
+        return Summary()
 
 
 def with_summary(response: ModelResponse, summary: Summary | None) -> ModelResponse:
@@ -144,9 +154,14 @@ def covered(messages: Sequence[ModelMessage], before: Summary, answers: int) -> 
 
 
 def transcript(messages: Sequence[ModelMessage], characters: int) -> str:
-    """Return the messages as a text for the model that summarizes them: the newest `characters` characters."""
-    text = "\n\n".join(line for message in messages for line in _lines(message))
-    return text[-characters:]
+    """Return the messages as a text for the model that summarizes them.
+
+    If it is longer than `characters`, the middle is left out: the first message has the task or the summary before.
+    """
+    first, *others = [line for message in messages for line in _lines(message)] or [""]
+    rest = "\n\n".join(others)
+    room = max(characters - len(first), characters // 2)
+    return "\n\n".join(filter(None, [first[: characters - min(len(rest), room)], rest[-room:]]))
 
 
 def estimate(messages: Sequence[ModelMessage], *texts: str) -> int:
@@ -159,7 +174,7 @@ def _lines(message: ModelMessage) -> list[str]:
     for part in message.parts:
         match part:
             case UserPromptPart():
-                lines.append(f"User: {_text_of(part.content)}")
+                lines.append(f"User: {_text_of(part.content, LONGEST_PROMPT)}")
             case TextPart():
                 lines.append(f"Assistant: {part.content[:LONGEST_ITEM]}")
             case ToolCallPart():
@@ -171,10 +186,10 @@ def _lines(message: ModelMessage) -> list[str]:
     return lines
 
 
-def _text_of(content: Any) -> str:
+def _text_of(content: Any, most: int = LONGEST_ITEM) -> str:
     items = cast(Sequence[object], content) if isinstance(content, list | tuple) else [content]
     texts = [item.content if isinstance(item, TextContent) else item for item in items]
-    return " ".join(text if isinstance(text, str) else "[file]" for text in texts)[:LONGEST_ITEM]
+    return " ".join(text if isinstance(text, str) else "[file]" for text in texts)[:most]
 
 
 def _after_answer(messages: Sequence[ModelMessage], answers: int) -> int:

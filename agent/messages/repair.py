@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from pydantic_ai.messages import (
+    BinaryContent,
+    FileUrl,
     ModelMessage,
     ModelRequest,
     ModelRequestPart,
@@ -30,6 +32,9 @@ UNANSWERED = "(No answer was given.)"
 
 CUT_THOUGHTS = "(No answer was given: the length limit was reached after these thoughts.)"
 """Precedes the reasoning of an answer that reached the length limit before any text."""
+
+FILE_BYTES = 3000
+"""The bytes that a file counts among texts: about a thousand tokens."""
 
 INTERRUPTED = "The call was interrupted and has no result."
 
@@ -182,12 +187,16 @@ def count_bytes(message: ModelMessage) -> int:
     total = 0
     for part in message.parts:
         content: Any = getattr(part, "content", None) or getattr(part, "args", None)
-        if isinstance(content, str):
+        if isinstance(content, BinaryContent | FileUrl):
+            total += FILE_BYTES
+        elif isinstance(content, str):
             total += _bytes_of(content)
         elif isinstance(content, list):
             items = cast(list[Any], content)
             texts = [item.content if isinstance(item, TextContent) else item for item in items]
-            total += sum(len(item.encode("utf-8", "replace")) if isinstance(item, str) else 3000 for item in texts)
+            total += sum(
+                len(item.encode("utf-8", "replace")) if isinstance(item, str) else FILE_BYTES for item in texts
+            )
         elif content is not None:
             total += len(str(content))
     return total

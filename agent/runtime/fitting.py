@@ -74,6 +74,8 @@ class Fitting:
             before, self._is_new = Summary(answers=before.answers, text=before.text, pictures=answers), True
             if self._has_room(policy, shortened(messages, before)):
                 return before
+        if not self._has_room(policy, shortened(messages, Summary(answers=answers, pictures=answers))):
+            return before  # a summary would not make it fit, and the next step would make another one
         try:
             text = await self._text(policy, old)
         except Exception as failure:

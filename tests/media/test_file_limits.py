@@ -14,10 +14,10 @@ SCAN = b"\xff\xda"
 def test_jpeg_has_a_number_of_scans() -> None:
     data = picture("JPEG")
     data, end = data[:-2], data[-2:]
-    room = MAX_SCANS - data.count(SCAN)
-    convert_image(data + end + SCAN * room, ImageLimits())
+    scan = SCAN + b"\0\2"  # with the length of a header without fields
+    convert_image(data + end, ImageLimits())
     with pytest.raises(InputError, match=f"more than {MAX_SCANS} scans"):
-        convert_image(data + end + SCAN * (room + 1), ImageLimits())
+        convert_image(data + scan * MAX_SCANS + end, ImageLimits())
 
 
 def test_pdf_has_a_number_of_pages(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,3 +25,8 @@ def test_pdf_has_a_number_of_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_pdf(pdf(["One", "Two"]))[1] == ["One", "Two"]
     with pytest.raises(InputError, match="3 pages"):
         read_pdf(pdf(["One", "Two", "Three"]))
+
+
+def test_film_behind_a_picture_has_no_scans() -> None:
+    """Phones put a film behind the end of a picture."""
+    convert_image(picture("JPEG") + SCAN * (MAX_SCANS + 1), ImageLimits())

@@ -127,7 +127,9 @@ def test_preview_that_leaves_its_page_is_closed(app: App, visit: Visit, way: str
 
 def test_endless_loop_in_a_preview_can_be_closed(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
-    loop = "let n = 0; setInterval(() => { tell({ error: `tick ${++n}` }); if (n > 4) for (;;); }, 20)"
+    loop = (
+        "let n = 0; setInterval(() => { parent.postMessage({ error: `tick ${++n}` }, `*`); if (n > 4) for (;;); }, 20)"
+    )
     visitor.ask(fenced("html", f"<b>Busy</b><script>{loop}</script>"))
     block = visitor.bubbles.locator("pre")
     block.get_by_role("button", name="Preview").click()

@@ -12,7 +12,6 @@ from time import monotonic
 from typing import Any, cast
 
 import pytest
-from agent.messages.parts import quoted_file
 from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
@@ -26,6 +25,7 @@ from pydantic_ai.messages import (
 )
 from starlette.requests import Request
 
+from agent.files.parts import quoted_file
 from agent.files.store import MediaStore
 from agent.history import Entry, now
 from agent.history.codec import dumped

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 from gradio import route_utils
 
-from agent.web.gradio_compat import memory
+from agent.web.gradio_compat import memory_release as memory
 from tests.conftest import CONFIG, App
 from tests.support.http_client import HttpVisitor
 

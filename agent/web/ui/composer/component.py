@@ -26,6 +26,7 @@ class Composer(gr.HTML):
         "remove": N_("Remove file: {name}"),
         "tooLarge": N_("Nothing was attached. A file can have at most {most}, and these are larger: {names}"),
         "failed": N_("Nothing was attached. Check the connection and try again."),
+        "again": N_("Try again"),
         "record": N_("Record audio"),
         "recording": N_("Recording"),
         "done": N_("Attach audio"),

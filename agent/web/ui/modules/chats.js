@@ -433,7 +433,11 @@ const open = (id, { keepsDraft = false } = {}) => {
   document.dispatchEvent(new Event("chat-opening"));
   if (left !== id) hint(""); // of the chat that is left
   tell();
-  if (left !== id && !keepsDraft) composer.change(swap);
+  if (left !== id && !keepsDraft) {
+    const from = left;
+    editor.leave((files) => keepDraft(from, { text: "", files }));
+    composer.change(swap);
+  }
   want(id);
   draw();
   if (!wide.matches && isOpen()) toggle(false);

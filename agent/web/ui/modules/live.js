@@ -500,7 +500,7 @@ function seekFound() {
     const pattern = new RegExp(forms.map((word) => word.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&")).join("|"), "giu");
     const texts = document.createTreeWalker(row, NodeFilter.SHOW_TEXT), ranges = [];
     for (let text = texts.nextNode(); text; text = texts.nextNode()) {
-      if (text.parentElement.closest("details, .caption")) continue;
+      if (text.parentElement.closest("details, .caption, [data-previewed], [data-own]")) continue;
       for (const { 0: word, index } of text.nodeValue.matchAll(pattern)) {
         if (ranges.length === most) return ranges;
         const range = document.createRange();

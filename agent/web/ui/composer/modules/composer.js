@@ -22,13 +22,27 @@ export function mount({ labels, language, root, largest }) {
   const picker = make("input", { type: "file", multiple: true, hidden: true, tabIndex: -1, "aria-label": labels.attach });
   const row = make("div", { className: "buttons" }, clip, send);
   const problem = make("p", { className: "problem", role: "alert" });
-  let isRunning = false, isSubmitting = false;
+  let isRunning = false, isSubmitting = false, moves = 0;
+  let late = /** @type {((files: any[]) => void) | undefined} */ (undefined); // gets what is recorded for a chat that was left
 
   const fire = (/** @type {string} */ name, /** @type {any} */ detail = {}) =>
     element.dispatchEvent(new CustomEvent(`composer:${name}`, { detail, bubbles: true }));
-  const say = (/** @type {string} */ text) => void (problem.textContent = text);
+  const say = (/** @type {string} */ text, /** @type {(() => void) | false} */ again = false) => {
+    problem.textContent = text;
+    if (!again) return;
+    const button = make("button", { type: "button" }, labels.again);
+    button.addEventListener("click", again);
+    problem.append(" ", button);
+  };
   const files = attachments({ labels, language, root, largest, say, fire, left: () => area.focus() });
-  const sound = recorder({ labels, attach: files.attach, shows: (/** @type {boolean} */ is) => (row.hidden = is), left: () => area.focus() });
+  const keep = (/** @type {File[]} */ given) => {
+    const before = files.count();
+    files.attach(given, true);
+    const isAttached = files.count() > before;
+    if (late) files.leave(late);
+    return isAttached;
+  };
+  const sound = recorder({ labels, attach: keep, shows: (/** @type {boolean} */ is) => (row.hidden = is), left: () => area.focus() });
   const element = make("div", { className: "composer" }, problem, files.list, area, row, sound.row, picker);
 
   const grow = () => {
@@ -42,10 +56,11 @@ export function mount({ labels, language, root, largest }) {
     if (!soft.matches || isEmpty()) area.focus(); // a keyboard on the screen would open
     if (isSubmitting) return;
     isSubmitting = true;
+    const before = moves;
     try {
       if (!(await sound.finish()) || isEmpty()) return;
+      if (!(await files.settled()) || isEmpty() || moves !== before) return;
       if (isRunning) return void fire("later");
-      if (!(await files.settled()) || isEmpty()) return;
     } finally {
       isSubmitting = false;
     }
@@ -97,13 +112,24 @@ export function mount({ labels, language, root, largest }) {
         grow();
       }
       files.set(given);
-      say("");
       fire("changed");
+    },
+    /**
+     * Another chat gets the box. What is still recorded or uploaded is given to `keeps` once it is on the server.
+     * @param {(files: any[]) => void} keeps
+     */
+    leave(keeps) {
+      moves += 1;
+      say("");
+      files.leave(keeps);
+      late = keeps;
+      sound.finish().then(() => (late = undefined));
     },
     /** Show the button that stops an answer, or the one that sends. @param {boolean} is */
     running(is) {
       if (is === isRunning) return;
       isRunning = is;
+      stop.removeAttribute("aria-disabled");
       (is ? send : stop).replaceWith(is ? stop : send);
       fire("running");
     },

@@ -48,7 +48,7 @@ export const upload = (root, files, { language, told, signal }) => new Promise((
 /** @param {any} options */
 export function attachments({ labels, language, root, largest, say, fire, left }) {
   const list = make("ul", { className: "files", role: "list", "aria-label": labels.files, hidden: true });
-  /** @typedef {{item: HTMLElement, name: string, file?: any, stored?: Promise<boolean>}} Chip */
+  /** @typedef {{item: HTMLElement, name: string, file?: any, stored?: Promise<boolean>, keeps?: (files: any[]) => void}} Chip */
   let chips = /** @type {Chip[]} */ ([]);
   const stored = () => chips.filter(({ file }) => file);
   const draw = () => {
@@ -100,8 +100,8 @@ export function attachments({ labels, language, root, largest, say, fire, left }
     return chip;
   };
 
-  /** Attach files, all or none. Returns false if there is none. @param {File[]} files */
-  const attach = (files) => {
+  /** Attach files, all or none. Returns false if there is none. `isOnly`: they are nowhere else. @param {File[]} files */
+  const attach = (files, isOnly = false) => {
     if (!files.length) return false;
     const tooLarge = files.filter(({ size }) => largest && size > largest).map(({ name }) => name);
     if (tooLarge.length) {
@@ -116,7 +116,7 @@ export function attachments({ labels, language, root, largest, say, fire, left }
       chip.item.prepend(loaders[n], make("span", { className: "file-name", title: name, dir: "auto", "data-size": labels.uploading }, name));
       return chip;
     });
-    const control = new AbortController(), isWanted = (/** @type {Chip} */ chip) => chips.includes(chip);
+    const control = new AbortController(), isWanted = (/** @type {Chip} */ chip) => chips.includes(chip) || Boolean(chip.keeps);
     const told = (/** @type {number} */ done) => {
       for (const loader of loaders) {
         loader.dataset.done = `${done} %`;
@@ -125,7 +125,8 @@ export function attachments({ labels, language, root, largest, say, fire, left }
       }
     };
     const isStored = upload(root, files, { language, told, signal: control.signal }).then((found) => {
-      const wanted = fresh.filter(isWanted);
+      for (const [n, { keeps }] of fresh.entries()) keeps?.([found[n]]);
+      const wanted = fresh.filter((chip) => chips.includes(chip));
       for (const chip of wanted) fill(chip, found[fresh.indexOf(chip)]);
       if (wanted.length) changed();
       return true;
@@ -133,7 +134,7 @@ export function attachments({ labels, language, root, largest, say, fire, left }
       const isGivenUp = !fresh.some(isWanted);
       chips = chips.filter((chip) => !fresh.includes(chip));
       draw();
-      if (!isGivenUp) say(message || labels.failed);
+      if (!isGivenUp) say(message || labels.failed, isOnly && (() => attach(files, true)));
       return isGivenUp;
     });
     for (const chip of fresh) {
@@ -157,6 +158,12 @@ export function attachments({ labels, language, root, largest, say, fire, left }
       const shown = files.map((file) => before.find((chip) => chip.file === file) ?? fill(chipOf(nameOf(file)), file));
       chips = [...shown, ...before.filter(({ file }) => !file)];
       changed();
+    },
+    /** Take out what is being uploaded, and give it to `keeps` once it is on the server. @param {(files: any[]) => void} keeps */
+    leave(keeps) {
+      for (const chip of chips) if (!chip.file) chip.keeps = keeps;
+      chips = stored();
+      draw();
     },
     count: () => chips.length,
     names: () => chips.map(({ name }) => name),

@@ -5,7 +5,7 @@ const TICK_MS = 100, BARS = 48, BITS = 64_000;
 const ENDS = { "audio/mp4": "m4a", "audio/ogg": "ogg", "audio/webm": "webm" };
 
 /**
- * @param {{labels: Record<string, string>, attach: (files: File[]) => void, shows: (is: boolean) => void, left: () => void}} options
+ * @param {{labels: Record<string, string>, attach: (files: File[]) => boolean, shows: (is: boolean) => void, left: () => void}} options
  *   `shows` is told whether the row is shown, and `left` that its buttons are gone.
  */
 export function recorder({ labels, attach, shows, left }) {
@@ -55,8 +55,7 @@ export function recorder({ labels, attach, shows, left }) {
     mine.end = new Promise((then) => made.addEventListener("stop", () => {
       if (now !== mine) return then(false); // it was dropped
       close();
-      if (pieces.length) attach([fileOf(pieces, made.mimeType)]);
-      then(true);
+      then(pieces.length > 0 && attach([fileOf(pieces, made.mimeType)]));
     }));
     made.start(1000);
   };
@@ -81,6 +80,7 @@ export function recorder({ labels, attach, shows, left }) {
       done.disabled = false;
       done.focus();
     } catch (error) {
+      for (const track of mine.stream?.getTracks() ?? []) track.stop();
       if (isLeft()) return;
       const why = { NotAllowedError: labels.refused, SecurityError: labels.refused, NotFoundError: labels.none };
       tell(/** @type {any} */ (why)[/** @type {Error} */ (error).name] ?? labels.trouble, true);

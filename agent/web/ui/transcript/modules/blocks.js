@@ -164,15 +164,23 @@ export class Frames {
     if (isShown && language === "mermaid") this.watchNear(first);
     if (pre.classList.contains("more")) return;
     pre.dataset.language = own ?? language;
+    const eye = pre.querySelector(":scope > .tools > [data-action=preview]");
+    if (!isShown) eye?.remove();
+    else if (!eye) pre.querySelector(":scope > .tools")?.prepend(this.eye());
     if (!pre.querySelector(":scope > .tools")) {
       pre.prepend(make("div", { className: "tools", "data-own": "1" },
-        ...(isShown ? [button("preview", this.labels.preview, { "aria-pressed": "false" })] : []), ...(code && !isStep ? [button("save", "")] : []), button("code", this.labels.code)));
+        ...(isShown ? [this.eye()] : []), ...(code && !isStep ? [button("save", "")] : []), button("code", this.labels.code)));
     }
     /** @type {HTMLButtonElement | null} */
     const saves = pre.querySelector(":scope > .tools > [data-action=save]");
     if (!saves || saves.title === label) return;
     [saves.title, saves.value] = [label, own ?? fileName(language)];
     saves.setAttribute("aria-label", label);
+  }
+
+  /** The button that shows what code makes. */
+  eye() {
+    return button("preview", this.labels.preview, { "aria-pressed": "false" });
   }
 
   /** Draw a diagram when it comes near the reader. @param {Element} pre */

@@ -2,18 +2,26 @@
 // this page, and whose policy lets it load nothing but the drawing module. This file is loaded with the first preview.
 import { make } from "./elements.js";
 
-const DIAGRAM_MS = 400, PAGE_MS = 1500; // what still grows is drawn again after that long
+const DIAGRAM_MS = 1000, PAGE_MS = 2000; // what still grows is drawn again after that long
 const HIGHEST = 4000, LONGEST_ERROR = 300;
-const REPORT = `<script>
-const tell = (said) => parent.postMessage(said, "*");
-addEventListener("error", ({ message }) => tell({ error: message || "error" }));
-addEventListener("unhandledrejection", ({ reason }) => tell({ error: String(reason) }));
-</script>`;
-const MEASURE = `const measure = () => tell({ height: whole.getBoundingClientRect().height });
-measure(); // a frame that is hidden does not observe
-new ResizeObserver(measure).observe(whole);`;
+// A link to a part of the page would load the page of the chat into the frame.
+const REPORT = `<script>(() => {
+const fail = (error) => parent.postMessage({ error: String(error) }, "*");
+addEventListener("error", ({ message }) => fail(message || "error"));
+addEventListener("unhandledrejection", ({ reason }) => fail(reason));
+addEventListener("click", (event) => {
+  const part = event.target.closest?.("a[href^='#']")?.getAttribute("href");
+  if (part === undefined) return;
+  event.preventDefault();
+  document.getElementById(decodeURIComponent(part.slice(1)))?.scrollIntoView();
+});
+})()</script>`;
+// A frame that is hidden does not observe, so it measures at once.
+const MEASURE = `const measure = () => parent.postMessage({ height: document.body.firstElementChild.getBoundingClientRect().height }, "*");
+measure();
+new ResizeObserver(measure).observe(document.body.firstElementChild);`;
 
-const FITTED = "<style>body { margin: 0 } #whole { display: flow-root; padding: 8px; text-align: center } svg { max-width: 100% }</style>";
+const FITTED = "<style>body { margin: 0 } body > div { display: flow-root; padding: 8px; text-align: center } svg { max-width: 100% }</style>";
 
 /** What is in a frame before all else. @param {string} script the folder from which scripts may come, if any @param {boolean} isDark */
 const head = (script, isDark) => `<!doctype html><meta charset="utf-8"><meta name="color-scheme" content="${isDark ? "dark" : "light"}">
@@ -27,7 +35,8 @@ const value = (text) => JSON.stringify(text).replaceAll("<", "\\u003c");
 const DOCUMENTS = {
   // The module is one of Gradio's files. It asks for a style sheet of Gradio's, which the diagram does not need.
   mermaid: (text, script, isDark) => `${head(new URL(".", script).href, isDark)}${FITTED}
-<div id="whole"></div><script type="module">
+<body><div></div><script type="module">
+const whole = document.body.firstElementChild;
 addEventListener("vite:preloadError", (event) => event.preventDefault());
 const { default: mermaid } = await import(${value(script)});
 mermaid.initialize({ startOnLoad: false, securityLevel: "strict", htmlLabels: false, suppressErrorRendering: true, theme: "${isDark ? "dark" : "default"}",
@@ -37,11 +46,11 @@ try {
   for (const link of whole.querySelectorAll("a")) link.replaceWith(...link.childNodes); // nothing in the frame can follow it
   ${MEASURE}
 } catch ({ message }) {
-  tell({ error: message.split("\\n")[0].replace(/:$/, "") });
+  parent.postMessage({ error: message.split("\\n")[0].replace(/:$/, "") }, "*");
 }
 </script>`,
   svg: (text, script, isDark) => `${head("", isDark)}${FITTED}
-<div id="whole">${text}</div><script>${MEASURE}</script>`,
+<script>addEventListener("DOMContentLoaded", () => { ${MEASURE} })</script><body><div>${text}</div>`,
   html: (text) => head("", false) + text,
 };
 
@@ -80,13 +89,13 @@ class Preview {
   look() {
     if (!this.pre.isConnected || this.isClosed) return;
     const text = this.code.text();
-    if (this.shown !== text) this.load(text);
-    else if (this.failure && !this.isGrowing()) this.say(this.failure);
+    if (this.shown !== text) (this.next && this.isGrowing()) || this.load(text);
+    else if (this.failure && !this.isGrowing()) this.fail(this.failure, this.code.language !== "mermaid");
     if (this.isGrowing()) this.draw(this.code.language === "html" ? PAGE_MS : DIAGRAM_MS);
   }
 
   isGrowing() {
-    return Boolean(this.pre.closest("[data-running]"));
+    return Boolean(this.pre.closest(".bubble[data-state=running]"));
   }
 
   /** @param {string} text */
@@ -97,8 +106,13 @@ class Preview {
     const isDark = Boolean(this.pre.closest(".dark")), script = diagrams && new URL(diagrams, document.baseURI).href;
     let loads = 0;
     const frame = make("iframe", { className: `${language} next`, title: labels.preview, referrerPolicy: "no-referrer",
-      sandbox: "allow-scripts", srcdoc: DOCUMENTS[language](text, script, isDark) });
-    frame.addEventListener("load", () => ++loads > 1 && this.fail(labels.previewLeft));
+      sandbox: "allow-scripts allow-forms", srcdoc: DOCUMENTS[language](text, script, isDark) });
+    frame.addEventListener("load", () => {
+      if (++loads === 1) return;
+      this.close();
+      this.say(labels.previewLeft);
+      this.note.hidden = false;
+    });
     this.next = frame;
     this.place.prepend(frame);
     if (language === "html") this.swap();
@@ -123,9 +137,11 @@ class Preview {
 
   /** A diagram or picture that cannot be shown is code again, but not while it grows. @param {string} why @param {boolean} stays */
   fail(why, stays = false) {
-    this.next?.remove();
-    this.next = undefined;
-    if (!stays && !this.isGrowing()) this.close();
+    if (!stays) {
+      this.next?.remove();
+      this.next = undefined;
+      if (!this.isGrowing()) this.close();
+    }
     this.say(why);
   }
 
@@ -157,6 +173,7 @@ const previews = new WeakMap();
 function previewOf(pre, code) {
   const preview = previews.get(pre) ?? new Preview(pre, code);
   previews.set(pre, preview);
+  preview.code = code;
   return preview;
 }
 
