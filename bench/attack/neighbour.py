@@ -4,6 +4,7 @@ It says that the page is open and has answered once, and at the end of its input
 """
 
 import json
+import os
 import select
 import sys
 import time
@@ -11,8 +12,8 @@ from dataclasses import asdict
 
 from bench.attack.client import Bystander, Client
 
-ADDRESS = "198.51.100.9"
-"""The network address of the bystander, which no attacker shares."""
+ADDRESS = f"198.51.{os.getpid() % 254 + 1}.{os.getpid() // 254 % 254 + 1}"
+"""The network address of the bystander, which no attacker and no other bystander shares."""
 
 
 def main(url: str, pause: float) -> None:

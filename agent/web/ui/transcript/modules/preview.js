@@ -130,8 +130,8 @@ class Preview {
   answer(said) {
     if (typeof said?.error === "string") return this.fail(said.error.slice(0, LONGEST_ERROR), this.code.language !== "mermaid");
     const height = Math.ceil(Number(said?.height)), frame = this.next ?? this.frame;
-    if (!(height > 0) || this.code.language === "html" || !frame) return;
-    frame.style.height = `${Math.min(height, HIGHEST)}px`;
+    if (!(height >= 0) || this.code.language === "html" || !frame) return;
+    if (height) frame.style.height = `${Math.min(height, HIGHEST)}px`; // a frame that is not shown yet can have none
     if (this.next) this.swap();
   }
 
