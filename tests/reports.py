@@ -1,4 +1,4 @@
-"""What happens to failed and skipped tests, in the process that sees all of them.
+"""Reports failed and skipped tests, and runs failed ones again, in the process that sees all of them.
 
 With `--rerun-alone`, failed tests run once more at the end, alone, so that a busy machine does not refuse a change.
 Three at most get a second run. If all pass then, the run passes and reports them as flaky. A flaky test is a defect of

@@ -75,7 +75,7 @@ class Compaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What requests leave out of a conversation. Answers are counted from its beginning.
+    """The part of a conversation that requests leave out. Answers are counted from its beginning.
 
     `text` replaces the first `answers` answers, what came before them, and the results of their calls. The pictures
     before the end of the first `pictures` answers are left out.

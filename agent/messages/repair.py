@@ -194,9 +194,7 @@ def count_bytes(message: ModelMessage) -> int:
         elif isinstance(content, list):
             items = cast(list[Any], content)
             texts = [item.content if isinstance(item, TextContent) else item for item in items]
-            total += sum(
-                len(item.encode("utf-8", "replace")) if isinstance(item, str) else FILE_BYTES for item in texts
-            )
+            total += sum(_bytes_of(item) if isinstance(item, str) else FILE_BYTES for item in texts)
         elif content is not None:
             total += len(str(content))
     return total

@@ -172,7 +172,7 @@ class Resumption:
 
     @property
     def _own(self) -> list[Pending]:
-        """What the run itself waits for, not an agent below it."""
+        """The questions of the run itself, without those of the agents below it."""
         return [one for one in self.suspension.pending if not one.agent]
 
     def with_note(self, result: ToolReturnPart) -> ToolReturnPart:

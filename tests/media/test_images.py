@@ -270,7 +270,7 @@ def test_decompression_bomb_is_refused_by_header(tmp_path: Path) -> None:
         assert outcome.startswith("refused"), (name, outcome)
 
 
-def test_gif_with_comments_and_many_pictures_is_its_first_picture() -> None:
+def test_gif_with_comments_and_many_frames_is_its_first_frame() -> None:
     plain = gif_of((64, 48), (64, 48))
     body = plain[13 + (6 << (plain[10] & 7)) : -1]
     comment, odd = b"\x21\xfe" + b"\x01a" * 3_000 + b"\0", b"\x21\x01\x01a\0"

@@ -21,7 +21,7 @@ from tests.support.scripted_server import Running
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 GUARD_S = 60.0
-"""How long a test waits before it says that a thing never came. No test measures how soon it came."""
+"""The seconds after which a test says that something never came. No test measures how soon it came."""
 
 CONFIG = """
 [agent]

@@ -454,7 +454,7 @@ WRITTEN: dict[str, list[ModelMessage]] = {
         ModelRequest([UserPromptPart([TextContent(LONG, metadata={"kind": "image", "name": "a.png", "read": LONG})])])
     ],
 }
-"""What an import or a tool can make long that is shown as it is."""
+"""Messages with one of the texts that are shown as they are, and that an import or a tool can make long."""
 
 
 @pytest.mark.parametrize("name", WRITTEN)

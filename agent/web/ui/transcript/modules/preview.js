@@ -89,8 +89,9 @@ class Preview {
   look() {
     if (!this.pre.isConnected || this.isClosed) return;
     const text = this.code.text();
-    if (this.shown !== text) (this.next && this.isGrowing()) || this.load(text);
-    else if (this.failure && !this.isGrowing()) this.fail(this.failure, this.code.language !== "mermaid");
+    if (this.shown === text) {
+      if (this.failure && !this.isGrowing()) this.fail(this.failure, this.code.language !== "mermaid");
+    } else if (!this.next || !this.isGrowing()) this.load(text);
     if (this.isGrowing()) this.draw(this.code.language === "html" ? PAGE_MS : DIAGRAM_MS);
   }
 
@@ -102,7 +103,7 @@ class Preview {
   load(text) {
     const { language, diagrams, labels } = this.code;
     [this.shown, this.failure, this.note.hidden] = [text, "", true];
-    this.next?.remove();
+    this.drop();
     const isDark = Boolean(this.pre.closest(".dark")), script = diagrams && new URL(diagrams, document.baseURI).href;
     let loads = 0;
     const frame = make("iframe", { className: `${language} next`, title: labels.preview, referrerPolicy: "no-referrer",
@@ -137,11 +138,8 @@ class Preview {
 
   /** A diagram or picture that cannot be shown is code again, but not while it grows. @param {string} why @param {boolean} stays */
   fail(why, stays = false) {
-    if (!stays) {
-      this.next?.remove();
-      this.next = undefined;
-      if (!this.isGrowing()) this.close();
-    }
+    if (!stays && this.isGrowing()) this.drop();
+    else if (!stays) this.close();
     this.say(why);
   }
 
@@ -152,8 +150,15 @@ class Preview {
     this.note.hidden = this.isGrowing();
   }
 
-  /** End what runs in the frame, and show the code. */
+  /** End the frame that is not shown yet. */
+  drop() {
+    this.next?.remove();
+    this.next = undefined;
+  }
+
+  /** End what runs in the frames, and show the code. */
   close() {
+    this.drop();
     this.frame?.remove();
     this.frame = undefined;
     this.show(false);
