@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Dialog, Response, expect
+from playwright.sync_api import Dialog, Page, Request, expect
 
 from tests.conftest import App, Visitor
 from tests.peers.axe import violations
@@ -60,6 +60,19 @@ def fenced(language: str, code: str) -> str:
     return f"!text Here:\\n\\n```{language}\\n{code}\\n```\\n\\nEnd."
 
 
+def leaks_of(page: Page) -> list[str]:
+    """Return the list to which each leak is added: a request that no policy of the frame has stopped."""
+    sent = list[str]()
+
+    def add(request: Request) -> None:
+        if "leak" in request.url and request.failure != "csp":
+            sent.append(request.url)
+
+    for event in ("requestfinished", "requestfailed"):
+        page.context.on(event, add)  # pyright: ignore[reportArgumentType, reportCallIssue]
+    return sent
+
+
 @pytest.mark.gate("A diagram is drawn, and its code can be read.")
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_diagram_is_drawn_and_can_be_code(app: App, visit: Visit, dark: bool) -> None:
@@ -91,13 +104,7 @@ def test_diagram_is_drawn_again_after_a_reload(app: App, visit: Visit) -> None:
 @pytest.mark.gate("A page that a model writes reaches nothing of the visitor.")
 def test_page_in_a_preview_reaches_nothing(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
-    page, sent = visitor.page, list[str]()
-
-    def add(answer: Response) -> None:  # the policy of the frame stops other requests
-        if "leak" in answer.url:
-            sent.append(answer.url)
-
-    page.context.on("response", add)
+    page, sent = visitor.page, leaks_of(visitor.page)
     code = TRY.replace("ALL", json.dumps({name: one.replace("ADDRESS", app.url) for name, one in ESCAPES.items()}))
     visitor.ask(fenced("html", f"<body><script>{code}</script>".replace("\n", " ")))
     block = visitor.bubbles.locator("pre")
@@ -161,17 +168,12 @@ def test_picture_in_code_is_shown(app: App, visit: Visit) -> None:
 
 def test_hostile_diagrams_only_show(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
-    page, sent, dialogs = visitor.page, list[str](), list[str]()
-
-    def add(answer: Response) -> None:  # the policy of the frame stops other requests
-        if "leak" in answer.url:
-            sent.append(answer.url)
+    page, sent, dialogs = visitor.page, leaks_of(visitor.page), list[str]()
 
     def close(dialog: Dialog) -> None:
         dialogs.append(dialog.message)
         dialog.dismiss()
 
-    page.context.on("response", add)
     page.on("dialog", close)
     for text in HOSTILE:
         visitor.ask(fenced("mermaid", text.replace("`", '"').replace("ADDRESS", app.url)))
