@@ -99,12 +99,19 @@ class MessageLog:
         return Context(session_id=self.session_id, messages=tuple(self.messages))
 
     async def append(self, message: ModelMessage, note: Note) -> None:
-        """Write the message to the journal, then add it. Cancelling the run does not interrupt a write in progress."""
+        """Write the message to the journal, then add it. Cancelling the run does not interrupt a write in progress.
+
+        A run whose prompt could not be written has not begun: an ending without it would be all that a reader sees.
+        """
 
         async def write() -> None:
             self.begun = True
             if self._journal is not None:
-                await self._journal.write(message, note)
+                try:
+                    await self._journal.write(message, note)
+                except BaseException:
+                    self.begun = bool(self.added) or not any(isinstance(one, UserPromptPart) for one in message.parts)
+                    raise
             self.messages.append(message)
 
         await run_to_completion(write())

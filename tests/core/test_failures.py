@@ -8,12 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pydantic_ai.messages import ModelMessage, ModelRequest
 
 from agent import Agent, AgentError, Chat, Context, Endpoint, Limits, MissingKey, ProviderError, connect, tool
-from agent.errors import Conflict
+from agent.errors import Conflict, StoreUnavailable
+from agent.history import Note
 from agent.models.catalog import load_catalog
 from agent.providers.chat_completions import ChatCompletionsConnection as Completions
 from agent.providers.openai_responses import OpenAIResponsesConnection as Responses
+from tests.support.fakes import FakeConnection
 from tests.support.journals import MemoryJournal
 from tests.support.models import QWEN3
 from tests.support.scripted_server import Running
@@ -131,6 +134,22 @@ async def test_checked_raises_the_failure(server: Running) -> None:
         broken = await agent.ask("!text Hi.", journal=MemoryJournal(RuntimeError("injected")))
         with pytest.raises(AgentError, match="the store failed"):
             broken.checked()
+
+
+async def test_nothing_is_stored_after_a_prompt_that_could_not_be() -> None:
+    """An ending without its prompt would be all that a reader of the conversation sees."""
+
+    class Refusing:
+        tried = list[ModelMessage]()
+
+        async def write(self, message: ModelMessage, note: Note) -> None:
+            self.tried.append(message)
+            raise StoreUnavailable("The store is away.")
+
+    journal = Refusing()
+    result = await Agent(FakeConnection([])).ask("Hello", journal=journal)
+    assert (result.finish_reason, result.why) == ("error", "The store is away.")
+    assert [type(one) for one in journal.tried] == [ModelRequest]
 
 
 async def test_cancelled_run_has_not_failed(server: Running) -> None:

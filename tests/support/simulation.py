@@ -1,0 +1,371 @@
+"""Visitors, processes of the page and a model that fail by a seed, in one event loop on a virtual clock.
+
+Everything but the network is the product's: the chat service, the journal, leases, recovery, and a store in memory. A
+seed decides what is said, what fails and when, so a seed that breaks a law breaks it again.
+"""
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from inspect import iscoroutinefunction
+from itertools import count
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+from unittest.mock import patch
+
+from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserPromptPart
+
+from agent.errors import AgentError, StoreUnavailable
+from agent.files.store import MediaStore
+from agent.history import Entry
+from agent.history.memory import MemoryStore
+from agent.messages.openai import to_openai
+from agent.messages.repair import prepare_messages
+from agent.providers.connection import Endpoint, ServedModel
+from agent.settings import LocalSettings, Settings
+from agent.tools.function_tools import tool
+from agent.web.chat.choices import Choices
+from agent.web.chat.conversations import Conversations
+from agent.web.chat.sent_message import MessageId
+from agent.web.chat.visitor import Visitor
+from tests.support.clocks import run_without_waiting
+from tests.support.fakes import Act, Call, FakeConnection, Pause, Step, Words
+from tests.support.message_rules import assert_accepted, hello
+from tests.support.models import QWEN3, FakeLocalModels
+
+ANN = Visitor(owner="ann")
+SPEC = replace(QWEN3, prefill=True)
+QUIET_S = 30.0
+"""Virtual seconds without faults after which nothing may be in flight."""
+GONE = "the process is gone"
+REFUSED = (AgentError, ConnectionError)
+T = TypeVar("T")
+TRIES, MOST_LOOKS = 6, 2_000
+
+
+class Network:
+    """The way from one process to the store. A call can be late, or fail before or after the store has done it."""
+
+    def __init__(self, rng: Random) -> None:
+        self._rng, self.is_cut, self.is_calm = rng, False, False
+        self._unanswered, self._is_over = list[asyncio.Future[None]](), False
+
+    async def call(self, work: Callable[[], Awaitable[Any]]) -> Any:
+        """Do one call. A process that was killed never gets an answer."""
+        await self._wait_if_cut()
+        fate = 1.0 if self.is_calm else self._rng.random()
+        if fate < 0.02:
+            raise StoreUnavailable("the store did not hear the call")
+        if fate < 0.25:
+            await asyncio.sleep(self._rng.choice((0.001, 0.05, 0.5, 3.0)))
+            await self._wait_if_cut()
+        answer = await work()
+        await self._wait_if_cut()
+        if fate < 0.04:
+            raise StoreUnavailable("the answer of the store was lost")
+        return answer
+
+    def release(self) -> None:
+        """Let the tasks end that wait for an answer, because the simulation is over."""
+        self._is_over = True
+        for future in self._unanswered:
+            if not future.done():
+                future.set_exception(StoreUnavailable(GONE))
+
+    async def _wait_if_cut(self) -> None:
+        if self._is_over:
+            raise StoreUnavailable(GONE)
+        if self.is_cut:
+            self._unanswered.append(future := asyncio.get_running_loop().create_future())
+            await future
+
+
+class RemoteStore:
+    """The calls of a store over a network."""
+
+    def __init__(self, store: Any, network: Network) -> None:
+        self._store, self._network = store, network
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._store, name)
+        if name in ("runs", "links", "retention"):
+            return RemoteStore(value, self._network)
+        if not iscoroutinefunction(value):
+            return value
+        return lambda *args, **kwargs: self._network.call(lambda: value(*args, **kwargs))
+
+
+class Process:
+    """One process of the page."""
+
+    def __init__(self, world: "World") -> None:
+        self.network = Network(world.rng)
+        self.network.is_calm = world.is_calm
+        store: Any = RemoteStore(world.store, self.network)
+        settings = Settings(local=LocalSettings(cache_dir=world.folder))
+        served = FakeLocalModels(served=(ServedModel(SPEC, Endpoint("http://127.0.0.1:1/v1")),))
+        self.page = Conversations(settings, store, MediaStore(world.folder), served, [world.note])
+        self.page.models.connect = world.connect  # type: ignore[method-assign]
+        self._leases = asyncio.create_task(self.page.live_runs.keep_leases(store))
+        self._killed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def answer(self, work: Awaitable[T]) -> T:
+        """Answer a request of a page. Raises `ConnectionError` if the process is killed meanwhile."""
+        task = asyncio.ensure_future(work)
+        await asyncio.wait({task, self._killed}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ConnectionError
+        return task.result()
+
+    async def kill(self) -> None:
+        """Let nothing of it reach the store any more, as after kill -9, then clean up what is left of it here."""
+        self.network.is_cut = True
+        self._killed.set_result(None)
+        self._leases.cancel()
+        for live in [*self.page.live_runs._runs.values()]:
+            live.run.cancel("shutdown")
+        for task in [*self.page.live_runs._end_tasks]:
+            task.cancel()
+
+    async def restart(self) -> None:
+        """End in order."""
+        with suppress(AgentError):
+            await self.page.aclose()
+        self._leases.cancel()
+
+
+class World:
+    """The store, the processes, the model and the clock of one seed."""
+
+    def __init__(self, seed: int, folder: Path) -> None:
+        self.rng, self.folder, self.is_calm = Random(seed), folder, False
+        self._words, self._calls = count(), count()
+        self.store = MemoryStore(self.now)
+        self.called = Counter[str]()
+        self.stored = dict[str, set[str]]()
+        """The texts of the messages that were acknowledged, by conversation."""
+
+        async def note(text: str) -> str:
+            """Note a text."""
+            self.called[text] += 1
+            await asyncio.sleep(self.rng.choice((0, 0.2, 5)))
+            return f"noted {text}"
+
+        self.note = tool(note)
+        self.processes = [Process(self) for _ in range(2)]
+        self.gone = list[Process]()
+
+    @staticmethod
+    def now() -> datetime:
+        return datetime(2030, 1, 1, tzinfo=UTC) + timedelta(seconds=asyncio.get_running_loop().time())
+
+    async def connect(self, *_: Any) -> tuple[Any, bool]:
+        """Return a connection to a model that says words which nobody said before."""
+        return FakeConnection([self._step() for _ in range(self.rng.randint(1, 3))], spec=SPEC), False
+
+    def text(self) -> str:
+        return f"w{next(self._words)}; "
+
+    def _step(self) -> Step:
+        rng, items = self.rng, list[Any]()
+        for _ in range(rng.randint(1, 3)):
+            kind = rng.choice(("output_text", "output_text", "reasoning"))
+            items.append(Words(kind, [self.text() for _ in range(rng.randint(1, 5))]))
+            if rng.random() < 0.7:
+                items.append(Pause(rng.choice((0.1, 1.0, 12.0))))
+        fate = rng.random()
+        if fate < 0.1:
+            items.append(Act("fail"))
+        elif fate < 0.4:
+            calls = [f"c{next(self._calls)}" for _ in range(rng.randint(1, 2))]
+            return Step([*items, *(Call("note", f'{{"text": "{one}"}}', one) for one in calls)], "tool_call")
+        return Step(items, rng.choice(("stop", "stop", "stop", "length", None)))
+
+    def process(self) -> Process:
+        return self.rng.choice(self.processes)
+
+    async def replace_process(self) -> None:
+        """Kill a process, or end it in order, and start another one."""
+        old = self.process()
+        self.processes[self.processes.index(old)] = Process(self)
+        self.gone.append(old)
+        await (old.kill() if self.rng.random() < 0.6 else old.restart())
+
+    def calm(self) -> None:
+        """Let nothing fail any more."""
+        self.is_calm = True
+        for process in self.processes:
+            process.network.is_calm = True
+
+
+class Page:
+    """A page of a visitor on one conversation, which does what the real page does after failures."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self._ids = world, count()
+        self.conversation: str | None = None
+        self.texts = set[str]()
+
+    async def visit(self) -> None:
+        """Send messages, stop, retry, edit and continue, while processes go."""
+        for _ in range(self._world.rng.randint(1, 4)):
+            await self.act()
+            if self._world.rng.random() < 0.6:
+                await asyncio.sleep(self._world.rng.uniform(0, 6))
+                await self._world.replace_process()
+            await self.finish()
+
+    async def act(self) -> None:
+        """Do one thing, and stop it perhaps."""
+        world, rng = self._world, self._world.rng
+        kind = rng.choice(("send", "send", "send", "retry", "edit", "continue"))
+        with suppress(*REFUSED):
+            if kind == "send" or self.conversation is None:
+                await self._send()
+            else:
+                await self._again(kind)
+        if rng.random() < 0.3:
+            await asyncio.sleep(rng.uniform(0, 5))
+            process = world.process()
+            with suppress(*REFUSED):
+                await process.answer(process.page.running.stop([self.conversation], ANN.owner))
+
+    async def _send(self) -> None:
+        """Send one message until it is acknowledged, perhaps twice at once, always with the same id."""
+        world = self._world
+        text, id_ = world.text(), f"{world.rng.getrandbits(128):032x}"
+        for number in range(TRIES):
+            at_once = 2 if world.rng.random() < 0.1 else 1
+            ids = [MessageId(id_, again=number > 0 or place > 0) for place in range(at_once)]
+            sent = [process.answer(self._sent(process.page, text, one)) for one in ids for process in [world.process()]]
+            answers = await asyncio.gather(*sent, return_exceptions=True)
+            for answer in answers:
+                if isinstance(answer, BaseException) and not isinstance(answer, REFUSED):
+                    raise answer
+            if any(isinstance(answer, str) for answer in answers):
+                self.conversation = next(answer for answer in answers if isinstance(answer, str))
+                self.texts.add(text)
+                return
+            await self.finish()
+
+    async def _sent(self, page: Conversations, text: str, message: MessageId) -> str:
+        if found := await page.find_sent(ANN.owner, self.conversation, message):
+            return found
+        live = await page.send(ANN, self.conversation, {"text": text}, Choices(tools=True), None, message)
+        assert live is not None
+        return live.conversation
+
+    async def _again(self, kind: str) -> None:
+        world, process = self._world, self._world.process()
+        page = process.page
+        record = await world.store.get(self.conversation or "", owner=ANN.owner)
+        asked = [entry for entry in await world.store.history(record) if _prompt_of(entry)]
+        if not asked:
+            return
+        choices = Choices(tools=True)
+        text = world.text()
+        match kind:
+            case "retry":
+                await process.answer(page.retry(ANN, record.id, asked[-1].id, choices))
+            case "edit":
+                await process.answer(page.edit(ANN, record.id, world.rng.choice(asked).id, text, choices))
+                self.texts.add(text)
+            case _:
+                await process.answer(page.continue_answer(ANN, record.id, asked[-1].id, text, choices))
+
+    async def finish(self) -> None:
+        """Wait for the end of the answer, and ask for the rest of one whose process was lost, as a page does."""
+        for _ in range(4):
+            if self.conversation is None or not (run := await self._ended_run()):
+                return
+            process = self._world.process()
+            with suppress(*REFUSED):
+                await process.answer(process.page.finish_lost(ANN, self.conversation, run))
+
+    async def _ended_run(self) -> str:
+        """Return the id of the run whose rest a page may ask for, or ""."""
+        world, last = self._world, ""
+        for _ in range(MOST_LOOKS):
+            process = world.process()
+            with suppress(*REFUSED):
+                running = await process.answer(process.page.running.get(self.conversation, ANN.owner))
+                if running is None:
+                    break
+                last = running.run_id
+            await asyncio.sleep(0.7)
+        else:
+            raise AssertionError("an answer never ended")
+        if not last:
+            return ""
+        with suppress(AgentError):
+            events = await world.store.runs.events(last, owner=ANN.owner)
+            return last if events and events[-1].value.get("goes_on") else ""
+        return ""
+
+
+def _prompt_of(entry: Entry) -> str:
+    parts = entry.message.parts if isinstance(entry.message, ModelRequest) else ()
+    return "".join(str(part.content) for part in parts if isinstance(part, UserPromptPart))
+
+
+def simulate(seed: int, folder: Path) -> None:
+    """Play the conversations of one seed, and check the laws."""
+    clocks = [
+        module for name, module in [*sys.modules.items()] if name.startswith("agent.") and "monotonic" in vars(module)
+    ]
+    with ExitStack() as stack:
+        for module in clocks:
+            stack.enter_context(patch.object(module, "monotonic", lambda: asyncio.get_running_loop().time()))
+        run_without_waiting(_played(seed, folder))
+
+
+async def _played(seed: int, folder: Path) -> None:
+    world = World(seed, folder)
+    pages = [Page(world) for _ in range(world.rng.randint(1, 3))]
+    await asyncio.gather(*(page.visit() for page in pages))
+    world.calm()
+    await asyncio.gather(*(page.finish() for page in pages))
+    for _ in range(2):
+        await asyncio.sleep(QUIET_S)
+        await world.processes[0].page.running.lost.end_all()
+    assert not await world.store.runs.unfinished(), "an answer never ended"
+    for page in pages:
+        if page.conversation is not None:
+            await _check(world, page)
+    assert not {call: times for call, times in world.called.items() if times > 1}, "a tool was called twice"
+    for process in world.gone:
+        process.network.release()
+    for process in [*world.gone, *world.processes]:
+        await process.restart()
+
+
+async def _check(world: World, page: Page) -> None:
+    """Check the laws of one conversation."""
+    record = await world.store.get(page.conversation or "", owner=ANN.owner)
+    entries = await world.store.entries(record)
+    asked = [_prompt_of(entry) for entry in entries]
+    assert page.texts <= {*asked}, "an acknowledged message was lost"
+    parents = {entry.parent_id for entry in entries}
+    for leaf in [entry for entry in entries if entry.id not in parents]:
+        path = await world.store.history(replace(record, head_id=leaf.id))
+        words = Counter(word for entry in path for word in _said(entry))
+        assert not {word: times for word, times in words.items() if times > 1}, "a text is stored twice"
+        assert_accepted(to_openai(prepare_messages([*(entry.message for entry in path), hello()])))
+
+
+def _said(entry: Entry) -> list[str]:
+    texts = [_prompt_of(entry)]
+    if isinstance(entry.message, ModelResponse):
+        texts += [part.content for part in entry.message.parts if isinstance(part, TextPart)]
+    return [word for text in texts for word in text.split() if word.startswith("w")]
+
+
+if __name__ == "__main__":
+    with TemporaryDirectory() as data:
+        simulate(int(sys.argv[1]), Path(data))
