@@ -139,17 +139,16 @@ async def test_checked_raises_the_failure(server: Running) -> None:
 async def test_nothing_is_stored_after_a_prompt_that_could_not_be() -> None:
     """An ending without its prompt would be all that a reader of the conversation sees."""
 
-    class Refusing:
-        tried = list[ModelMessage]()
+    tried = list[ModelMessage]()
 
+    class Refusing:
         async def write(self, message: ModelMessage, note: Note) -> None:
-            self.tried.append(message)
+            tried.append(message)
             raise StoreUnavailable("The store is away.")
 
-    journal = Refusing()
-    result = await Agent(FakeConnection([])).ask("Hello", journal=journal)
+    result = await Agent(FakeConnection([])).ask("Hello", journal=Refusing())
     assert (result.finish_reason, result.why) == ("error", "The store is away.")
-    assert [type(one) for one in journal.tried] == [ModelRequest]
+    assert [type(one) for one in tried] == [ModelRequest]
 
 
 async def test_cancelled_run_has_not_failed(server: Running) -> None:

@@ -29,6 +29,7 @@ from agent.messages.openai import to_openai
 from agent.messages.repair import prepare_messages
 from agent.providers.connection import Endpoint, ServedModel
 from agent.settings import LocalSettings, Settings
+from agent.system.threads import Threads
 from agent.tools.function_tools import tool
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
@@ -320,9 +321,16 @@ def simulate(seed: int, folder: Path) -> None:
         module for name, module in [*sys.modules.items()] if name.startswith("agent.") and "monotonic" in vars(module)
     ]
     with ExitStack() as stack:
+        stack.enter_context(patch.object(Threads, "run", _in_the_loop))
         for module in clocks:
             stack.enter_context(patch.object(module, "monotonic", lambda: asyncio.get_running_loop().time()))
         run_without_waiting(_played(seed, folder))
+
+
+async def _in_the_loop(_: Threads, work: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """Do the work of threads in their place, because the order in which threads end differs from run to run."""
+    await asyncio.sleep(0)
+    return work(*args, **kwargs)
 
 
 async def _played(seed: int, folder: Path) -> None:

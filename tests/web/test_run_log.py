@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from pydantic_ai.messages import TextPart, ThinkingPart
+from pydantic_ai.messages import ModelMessage, TextPart, ThinkingPart
 
 from agent import Agent, Endpoint, Limits, connect
 from agent.errors import HistoryError, StoreUnavailable
 from agent.files.store import MediaStore
-from agent.history import Conversation, Entry, HistoryStore
+from agent.history import Conversation, Entry, HistoryStore, Note
 from agent.history.key_value import KeyValueRuns
 from agent.history.memory import MemoryStore
 from agent.history.run_events import RunEvent, RunEvents, UnfinishedRun
@@ -31,7 +31,7 @@ from agent.web.chat.recovery import LostRuns, partial_answer
 from agent.web.chat.transcript import TurnBubble, fold_responses, to_turns
 from agent.web.chat.views import RunningTurn
 from agent.web.run_event_routes import CHUNK, RunFrames, StoredFrames, stream
-from tests.support.fakes import Act, FakeConnection, Step, Words
+from tests.support.fakes import Act, Call, FakeConnection, Step, Words
 from tests.support.history_stores import end_as_lost
 from tests.support.models import QWEN3
 from tests.support.scripted_runs import LIMITS, OWNER, QUICK, scripted_tools, steps
@@ -99,6 +99,26 @@ def test_events_say_what_responses_say(script: list[Step], limits: Limits) -> No
         assert await store.runs.unfinished() == []
 
     asyncio.run(play())
+
+
+async def test_message_marks_events_stored_just_before_it() -> None:
+    """Otherwise recovery would add the text of these events to the conversation again."""
+
+    class Eager(StoreJournal):
+        async def write(self, message: ModelMessage, note: Note) -> None:
+            await self.log.publish()
+            await self.log.store_events()
+            await super().write(message, note)
+            marked.append((await store.runs.unfinished())[0].saved if note.ended is None else self.log.number)
+            assert marked[-1] == self.log.number
+
+    store, marked = MemoryStore(), list[int]()
+    step = Step([Words("output_text", ["Wait."]), Call("fine", "{}", "a")], "tool_call")
+    agent = Agent(FakeConnection([step]), tools=scripted_tools(lambda: None), limits=Limits(retries=0))
+    journal = Eager(store, MediaStore(Path("nowhere")), replace(RECORD), Omitted())
+    live = LiveRuns(None).start(agent.run("Hello", journal=journal), journal)
+    assert (await live.run).finish_reason == "stop"
+    assert len(marked) == 4
 
 
 LONE = [{"content": "I count"}, {"wait": 0.4}, {"content": " to two.</th"}, {"content": "ink>\n\nTwo."}, {"wait": 0.4}]

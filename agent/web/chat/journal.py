@@ -181,11 +181,14 @@ class RunLog:
     async def saving(self, note: Note) -> AsyncGenerator[RunEvents | None]:
         """Give the events to store with a message. If the block succeeds, they count as stored.
 
-        The last message adds the end of the answer, which readers see only after the block.
+        The last message adds the end of the answer, which readers see only after the block. A message is never stored
+        without an event: by its number, recovery knows that the events so far are in the message.
         """
         async with self._lock:
             await self._take()
             await self._look_what_is_stored()
+            if self._stored == self.number and note.ended is None:
+                self._publish([*self._numbered([_wait(self._waiting)])])
             ending = self._ending(note) if note.ended is not None and not self.is_ended else []
             pending = [*self.events[self._stored :], *ending] if self._run is not None else []
             try:
