@@ -36,7 +36,7 @@ from agent.i18n.text import LocalizedText, _, joined
 from agent.limits import Fault, explain_filter, explain_limit, is_withheld
 from agent.messages.adapt import adapt_and_prepare, has_pictures
 from agent.messages.cited_documents import with_document_names
-from agent.messages.continuation import without_end_space
+from agent.messages.repair import without_end_space
 from agent.models.catalog import ModelSpec
 from agent.models.families import family
 from agent.plain_text import off_loop
