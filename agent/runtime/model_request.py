@@ -58,7 +58,7 @@ class ModelRequests:
     `on_wait` gets each pause before a retry and each place in the request queue, and None when the wait is over. The
     `observers` get all events. `has_begun`: text, reasoning or a call of the last answer has come, also a broken call
     that was not emitted. `unshown_usage` is what the server counted for an answer that was withheld or empty.
-    `corrections` are the sentences on what the server turned out not to take.
+    `corrections` gets a sentence for each thing that the server turned out not to take.
     """
 
     def __init__(
@@ -70,13 +70,14 @@ class ModelRequests:
         relabel: Callable[[Piece], None],
         on_wait: Callable[[Wait | None], None],
         observers: Observers,
+        corrections: list[LocalizedText],
     ) -> None:
         self.freed_at = 0.0
         self.unshown_usage: RequestUsage | None = None
-        self.corrections: list[LocalizedText] = []
         self.plan = plan
         self._run_id, self._meter = run_id, meter
         self._emit, self._relabel, self._on_wait, self._observers = emit, relabel, on_wait, observers
+        self._corrections = corrections
         self._open: StreamedResponse | None = None
         self._emitted = self._continues = self.has_begun = False
         self._is_bound, self._unbindable = False, ""
@@ -136,7 +137,7 @@ class ModelRequests:
         self._is_bound = can_bind and self._unbindable != spec.id
         if not self._is_bound:
             told = _("No JSON schema can bind this answer of {model}, so its prompt tells the form.", model=spec.label)
-            self.corrections += [told] if told not in self.corrections else []
+            self._corrections += [told] if told not in self._corrections else []
         elif spec.dialect != "chat":  # servers of this one only constrain what is sampled
             return system
         return "\n\n".join(filter(None, [system, output.instruction]))
@@ -190,7 +191,7 @@ class ModelRequests:
         sentence = connection.learn(failure.__cause__, pictures=pictures, tools=bool(offered), schema=self._is_bound)
         if sentence is None:
             return None
-        self.corrections.append(sentence)
+        self._corrections.append(sentence)
         return Wait(until=monotonic(), seconds=0.0, sentence=sentence)
 
     @property

@@ -112,7 +112,7 @@ async def copies_with(*observers: Observer, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(agent_loop, "repair", counted)
     run = made(CALLING, CALLING, ANSWER)
     for observer in observers:
-        run._stream.observers.add(observer)
+        run.observers.add(observer)
     await run
     return len(copies)
 
