@@ -86,7 +86,7 @@ async def _version(client: httpx2.AsyncClient, endpoint: Endpoint) -> list[Check
 async def _tools(client: httpx2.AsyncClient, endpoint: Endpoint, spec: ModelSpec) -> list[Check]:
     """Check with one small request that the model calls a tool by itself."""
     if spec.tools != "native":
-        return [ok("tools", f"{spec.name} calls tools by a JSON schema, which needs no flag")]
+        return [ok("tools", f"{spec.name} is asked without tools")]
     parser = family(spec.name).tool_parser
     flags = f"--enable-auto-tool-choice --tool-call-parser {parser or '...'}"
     question = "What time is it in Paris? Call the tool."

@@ -62,7 +62,6 @@ from agent.providers.refusals import (
     without_refused,
 )
 from agent.providers.think_tags import TaggedParts
-from agent.providers.tool_emulation import ToolEmulationModel
 from agent.system.media_types import detect_mime
 
 
@@ -136,7 +135,7 @@ class ChatCompletionsConnection(ClientConnection):
         """Implement `LearnsRefusals`. Every later connection to this model of this server knows it, too."""
         possible: dict[Ability, bool] = {
             "tools": tools and self.spec.tools == "native",
-            "schema": self.spec.schemas and (schema or (tools and self.spec.tools == "emulated")),
+            "schema": self.spec.schemas and schema,
             "image": pictures and self.spec.image,
             "switch": self._has_switch,
         }
@@ -178,12 +177,7 @@ class ChatCompletionsConnection(ClientConnection):
         kind = _ContinuingChat if self.spec.continues else _Chat
         chat = kind(self.spec.name, provider=provider, profile=_profile(self.spec.provider))
         chat.always_reasons = self.spec.always_reasons and self.spec.provider in _TEMPLATED
-        model: Model = chat
-        if self.spec.examples:
-            model = ExampleModel(model, self.spec.examples)
-        if self.spec.tools != "emulated":
-            return model
-        return ToolEmulationModel(model, schemas=self.spec.schemas)
+        return ExampleModel(chat, self.spec.examples) if self.spec.examples else chat
 
 
 def _provider(id_: str, client: AsyncOpenAI) -> Provider[AsyncOpenAI]:

@@ -373,7 +373,7 @@ def binds_answers(spec: ModelSpec, *, has_tools: bool, is_open: bool) -> bool:
     """
     if not spec.schemas or (is_open and spec.dialect == "messages"):
         return False
-    is_free = spec.dialect != "chat" or spec.tools == "emulated" or spec.provider in ("openai", "azure")
+    is_free = spec.dialect != "chat" or spec.provider in ("openai", "azure")
     return is_free or not has_tools
 
 

@@ -233,7 +233,7 @@ def _facts(entry: dict[str, Any]) -> dict[str, Any]:
         any(one.get("supports_tools") for one in behind) if behind else None,
     )
     facts: dict[str, Any] = {
-        "tools": None if tools is None else "native" if tools else "emulated",
+        "tools": None if tools is None else "native" if tools else "none",
         "image": _first(
             flags.get("vision"),
             flags.get("supports_image_input"),

@@ -41,6 +41,7 @@ from agent.models.catalog import ModelSpec
 from agent.models.families import family
 from agent.plain_text import off_loop
 from agent.providers.connection import LearnsRefusals, binds_answers, count_deltas
+from agent.providers.refusals import SENTENCES
 from agent.providers.retry import Wait, final_error, next_wait, queued
 from agent.responses import Piece, StreamDecoder, finalize, pieces_of
 from agent.result import RunPlan
@@ -121,12 +122,15 @@ class ModelRequests:
     ) -> tuple[list[ModelMessage], list[ToolDefinition]]:
         """Return the messages and the tools to send, as the model takes them now."""
         spec = self._spec = self.plan.connection.spec
+        if tools and spec.tools == "none":
+            told = LocalizedText(SENTENCES["tools"], {"model": spec.label})
+            self._corrections += [told] if told not in self._corrections else []
+            tools = []
         adapted = await off_loop(messages, adapt_and_prepare, messages, spec, self._system_message(tools))
         sent = await convert_messages(adapted, spec)
         sent, self._seam = without_end_space(sent)
         self._messages, self._sent, self._continues = messages, sent, isinstance(sent[-1], ModelResponse)
-        # The JSON of emulated tools cannot begin in the middle of a text.
-        return sent, [] if self._continues and spec.tools == "emulated" else tools
+        return sent, tools
 
     def _system_message(self, tools: Sequence[ToolDefinition]) -> str:
         """Return the system message. It tells the form of the answer unless the server shows the model its schema."""

@@ -66,7 +66,7 @@ async def test_next_request_has_one_answer(agent: Agent, server: Running) -> Non
     assert body["messages"][2]["content"] == "".join(map(token, range(15)))
 
 
-@pytest.mark.parametrize("tools", ["native", "emulated"])
+@pytest.mark.parametrize("tools", ["native", "none"])
 async def test_only_native_tools_are_offered_again(server: Running, tools: str) -> None:
     def clock() -> str:
         """The time."""

@@ -51,7 +51,6 @@ from agent.messages.openai import from_openai
 from agent.models.catalog import load_catalog
 from agent.providers.errors import cut, explain, redact
 from agent.providers.event_reading import EventReader
-from agent.providers.tool_emulation import ToolChoiceDecoder
 from agent.rendering.formulas import Formula, to_mathml
 from agent.rendering.html import html_mark
 from agent.rendering.markdown import to_blocks
@@ -223,18 +222,6 @@ def explained_page(text: str) -> object:
     return explain(ModelHTTPError(502, "m", text), "m", load_catalog().providers["openai"])
 
 
-def decoded(opening: str) -> Callable[[str], object]:
-    def decode(text: str) -> object:
-        decoder = ToolChoiceDecoder()
-        return [
-            decoder.feed(opening),
-            *(decoder.feed(text[at : at + 40]) for at in range(0, len(text), 40)),
-            decoder.finish(),
-        ]
-
-    return decode
-
-
 def streamed(text: str) -> object:
     live = StreamDecoder()
     parts = [
@@ -309,9 +296,6 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "a vendor's page": explained_page,
     "cleaning": Redactor(("swordfish",)).text,
     "cleaning of JSON": lambda text: Redactor().value({"a": json.dumps([text]), "b": text}),
-    "emulated tools": decoded(""),
-    "emulated tools, a reply": decoded('{"name": "reply", "text": "'),
-    "emulated tools, a call": decoded('{"name": "calculate", "arguments": '),
     "reasoning and text": streamed,
     "surrogates": fix_surrogates,
     "a web address": guarded,
@@ -446,7 +430,6 @@ def constants(*names: str) -> Callable[[], list[Any]]:
 
 COMPUTED: dict[tuple[str, str], Callable[[], list[Any]]] = {
     ("agent.files.store", "*"): constants("agent.files.store:_ID", "agent.files.store:_OLD_ID"),
-    ("agent.providers.tool_emulation", "*"): lambda: [ToolChoiceDecoder()._opening],
     ("agent.errors", "*"): constants("agent.errors:_PATH"),
     ("agent.errors", "pattern"): lambda: [
         re.compile(one[0], re.IGNORECASE) for one in import_module("agent.errors")._CAUSES

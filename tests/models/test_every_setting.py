@@ -765,7 +765,7 @@ image_types = ["image/png", "image/jpeg"]
 [[models]]
 provider = "box"
 names = ["acme-1"]
-tools = "emulated"
+tools = "none"
 menu = true
 
 [[models]]
@@ -785,7 +785,7 @@ def test_own_table_adds_providers_and_models(tmp_path: Path, monkeypatch: pytest
         with monkeypatch.context() as patched:
             patched.setenv("SWITCHBOARD_MODELS", str(file))
             catalog = load_catalog()
-            assert catalog.find("acme-1").tools == "emulated"
+            assert catalog.find("acme-1").tools == "none"
             assert catalog.find("acme-1") in catalog.menu()
             assert catalog.find("acme-2").provider == "openai"
             assert catalog.find("box:Qwen/Qwen3-8B").reasoning
