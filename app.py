@@ -29,8 +29,7 @@ except AgentError as error:
     sys.exit(str(error))
 import_gradio()
 
-from agent.web.log_levels import keep_content_out_of_logs
-from agent.web.server import serve
+from agent.web.server import keep_content_out_of_logs, serve
 
 
 def main() -> int:

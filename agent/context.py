@@ -11,10 +11,10 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse
 
 from agent.errors import InputError
+from agent.history.codec import dropped_fields
 from agent.i18n.text import _
 from agent.keyword_arguments import explains_fields, shown
 from agent.messages.compaction import with_summary
-from agent.messages.unknown_fields import dropped_fields
 
 _ASK = "pass messages in OpenAI's format in the prompt: agent.ask([*messages, prompt])"
 

@@ -7,6 +7,7 @@
     │   ├── SuspensionError   a suspended run cannot be resumed; carries `reason`
     │   └── MissingExtra      an extra of this package is not installed; the message says how (also a ConfigError)
     ├── ConfigError           a setting is missing or wrong; the message names it
+    │   └── OtherVersion      another version of this program wrote the history, and this one does not read it
     ├── LocalModelError       a local model could not be fetched or started
     │   └── WeightsMismatch   a file is not the pinned one
     ├── Limited               a rate limit of a public page was reached; the message says when to try again
@@ -151,6 +152,10 @@ class SuspensionError(InputError):
 
 class ConfigError(AgentError):
     """A setting is missing or wrong."""
+
+
+class OtherVersion(ConfigError):
+    """Another version of this program wrote the history, and this one does not read it."""
 
 
 class MissingExtra(InputError, ConfigError, ImportError):

@@ -1,10 +1,10 @@
-"""The limits of a run, and one table of possible failures with what the run does about each.
+"""The limits of a run, what it has used of them, and one table of possible failures with what the run does about each.
 
 `agent.runtime.limits_page` makes docs/limits.md from this table.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from agent.i18n.text import N_, LocalizedText, _, joined
@@ -52,6 +52,42 @@ class Limits:
     def steps_reached(self) -> str:
         """Return the sentence for a model that still calls tools after the last step."""
         return explain_limit("steps", self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetUsed:
+    """The amounts and actions of a run that count against its limits. A resumed run continues from them.
+
+    `trail` has a digest of the calls of each step, and `known` has digests of calls and results. `errors` maps a tool
+    to the digest of its last error and the number of times in a row. `idle` counts steps that brought nothing new.
+    `circle` is the loop limit that was reached, if any.
+    """
+
+    steps: int = 0
+    seconds: float = 0.0
+    tokens: int = 0
+    dollars: float = 0.0
+    trail: tuple[str, ...] = ()
+    known: tuple[str, ...] = ()
+    errors: Mapping[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
+    idle: int = 0
+    circle: Limit | None = None
+
+    def allowing(self, limit: Limit | None) -> "BudgetUsed":
+        """Return a copy with the usage of this limit reset to zero."""
+        match limit:
+            case None:
+                return self
+            case "steps":
+                return replace(self, steps=0)
+            case "time":
+                return replace(self, seconds=0.0)
+            case "tokens":
+                return replace(self, tokens=0)
+            case "money" | "unpriced":
+                return replace(self, dollars=0.0)
+            case "repeated_call" | "cycle" | "repeated_error" | "no_progress":
+                return replace(self, trail=(), known=(), errors={}, idle=0, circle=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

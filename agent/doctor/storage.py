@@ -1,6 +1,7 @@
 """Checks of the data that must survive a restart: history, disk space, and the storage of a Space."""
 
 import asyncio
+import errno
 import shutil
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from agent.doctor.check import Check, fault, ok, warning
-from agent.errors import AgentError, ConfigError, HistoryError, StoreUnavailable
+from agent.errors import AgentError, ConfigError, HistoryError, OtherVersion, StoreUnavailable
 from agent.files.places import LocalFolder, Place, open_place
 from agent.history import Conversation, new_id
 from agent.history.json_files import damaged_records
@@ -47,14 +48,24 @@ async def _local_store(
             return [fault("store", f"{path} {damage}", fix)]
         await _write(f"{kind}{path}")
     except AgentError as error:
-        if "full" in str(error):
+        if _is_disk_full(error):
             fix = f"Make room in {settings.data_dir}, or set SWITCHBOARD_DATA to a folder with room."
-        elif isinstance(error, ConfigError) and "schema" in str(error):
+        elif isinstance(error, OtherVersion):
             fix = "Use the version of this program that wrote it, or set SWITCHBOARD_DATA to another folder."
         return [fault("store", str(error), fix)]
     except OSError as error:
         return [fault("store", f"{settings.data_dir} cannot be written: {error.strerror or error}", fix)]
     return [ok("store", f"{path} opens and can be written")]
+
+
+def _is_disk_full(error: BaseException | None) -> bool:
+    """Return True if SQLite or the system says so, behind this error."""
+    if error is None:
+        return False
+    code = getattr(error, "sqlite_errorcode", 0)
+    if code == sqlite3.SQLITE_IOERR_SHMSIZE or code & 0xFF == sqlite3.SQLITE_FULL:  # the first one: beside its log
+        return True
+    return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or _is_disk_full(error.__cause__)
 
 
 async def _new(folder: Path, kind: str) -> Check:

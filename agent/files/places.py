@@ -304,8 +304,9 @@ def open_place(url: str) -> Place:
     except ImportError as error:  # its text names the package
         raise ConfigError(f"Files cannot be kept at {protocol}: {error}, with pip install.") from error
     except Exception as error:  # the text of other errors could name a password
-        known = f"{error}" if isinstance(error, ValueError) and "Protocol" in str(error) else type(error).__name__
-        raise ConfigError(f"Files cannot be kept at {protocol}: {known}.") from error
+        is_known = protocol in fsspec.available_protocols()
+        reason = type(error).__name__ if is_known else f"Protocol not known: {protocol}"
+        raise ConfigError(f"Files cannot be kept at {protocol}: {reason}.") from error
     if protocol in S3:
         fs.retries = 1  # the attempts of its own are multiplied by those of botocore
     return RemoteFolder(fs, root)

@@ -1,10 +1,12 @@
-"""Texts about files: reasons for a refusal, the changes made to a file, and notes about its content.
+"""Texts about files: reasons for a refusal, the changes made to a file, and notes about its content. A converted file.
 
 The sandboxed decoder can report only these sentences: see `agent.files.sandbox`.
 """
 
+from dataclasses import dataclass
+
 from agent.errors import InputError
-from agent.i18n.text import N_, LocalizedText, Value
+from agent.i18n.text import N_, LocalizedText, Value, listed
 
 SENTENCES = {
     # Reasons for a refusal. Each continues a sentence that begins with the file's name.
@@ -71,3 +73,23 @@ def sentence(key: str, **values: Value) -> LocalizedText:
 def refused(key: str, **values: Value) -> InputError:
     """Return the error for a refused file. Its text continues a sentence that begins with the file's name."""
     return InputError(sentence(key, **values))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvertedMedia:
+    """A file converted for a model. `done` lists the changes and is empty if the bytes are unchanged.
+
+    `note` tells people about the content, for example that audio is silent. `seconds` is the length of audio, 0 for an
+    image.
+    """
+
+    data: bytes
+    media_type: str
+    done: tuple[LocalizedText, ...] = ()
+    note: LocalizedText | None = None
+    seconds: float = 0.0
+
+    @property
+    def said(self) -> str:
+        """The changes in English: "converted to JPEG, 4032 to 1568 px"."""
+        return listed(self.done) if self.done else ""

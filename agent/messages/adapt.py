@@ -4,6 +4,7 @@ Each message is adapted by itself, so earlier messages are sent the same way in 
 omitted content gets it again when it is chosen again.
 """
 
+import json
 import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ from pydantic_ai.messages import (
     ThinkingPart,
     ToolCallPart,
     ToolReturnPart,
+    UserContent,
     UserPromptPart,
 )
 
@@ -169,7 +171,38 @@ def adapt_and_prepare(
     adapted = adapt(messages, spec).messages
     if spec.needs_audio and not any(_is_sound(item) for message in adapted for item in content_items(message)):
         raise ProviderError(f"{spec.label} answers only what comes with a sound: attach one.", kind="unsupported")
-    return prepare_messages(adapted, system_message)
+    prepared = prepare_messages(adapted, system_message)
+    return [_in_words(message) for message in prepared] if spec.tools == "none" else prepared
+
+
+def _in_words(message: ModelMessage) -> ModelMessage:
+    """Return the message with its tool calls and results as text, for templates that know neither."""
+    if isinstance(message, ModelResponse):
+        if not any(isinstance(part, ToolCallPart) for part in message.parts):
+            return message
+        texts = [TextPart(_call(part)) if isinstance(part, ToolCallPart) else part for part in message.parts]
+        return replace(message, parts=texts)
+    if not any(isinstance(part, ToolReturnPart) for part in message.parts):
+        return message
+    others: list[ModelRequestPart] = []
+    content: list[UserContent] = []
+    for part in message.parts:
+        if isinstance(part, ToolReturnPart):
+            text, files = part.model_response_str_and_user_content(wrap_if_error=False)
+            # After "x gave: ...", a small model called x again.
+            told = f"Result of {part.tool_name}" if part.outcome == "success" else f"{part.tool_name} failed"
+            content += [f"{told}: {text}", *files]
+        elif isinstance(part, UserPromptPart):
+            content += [part.content] if isinstance(part.content, str) else part.content
+        else:
+            others.append(part)
+    texts = [item for item in content if isinstance(item, str)]
+    joined_content = "\n\n".join(texts) if len(texts) == len(content) else content
+    return replace(message, parts=[*others, UserPromptPart(joined_content)])
+
+
+def _call(part: ToolCallPart) -> str:
+    return json.dumps({"name": part.tool_name, "arguments": part.args_as_dict()}, ensure_ascii=False)
 
 
 @dataclass

@@ -24,7 +24,7 @@ LONGEST_ANSWER = 8192
 AUTO = "auto"
 """The name of the model that is chosen when the first run begins, and its id before that."""
 Dialect = Literal["chat", "responses", "messages", "generate"]
-ToolSupport = Literal["native", "emulated", "none"]
+ToolSupport = Literal["native", "none"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +88,8 @@ class ModelSpec:
     """One model that can be chosen.
 
     `id` is unique in the menu (`vllm:Qwen/Qwen3-8B`); `name` is the server's name for it. `context_tokens` is for
-    prompt and answer together, `usual_output_tokens` the default limit of an answer. `tools` is "emulated" if the model
-    must write its tool calls as JSON (see providers/tool_emulation.py), bound by a JSON schema if its server takes
-    `schemas`. `always_reasons`: reasoning cannot be turned off.
+    prompt and answer together, `usual_output_tokens` the default limit of an answer. `schemas`: its server
+    binds an answer to a JSON schema. `always_reasons`: reasoning cannot be turned off.
     `prefill`: its server lets a model go on with an answer that a request ends with.
     `needs_audio`: a request without sound is refused. `temperature`: it can be set. `retired_on` can be in the future;
     `retired`: retired on an unknown day. `replaced_by` is a model name of the same provider. `source` and `licence` are
@@ -167,7 +166,7 @@ def guess(name: str, provider: str, *, context_tokens: int = 32_768, source: str
         audio=known.audio,
         reasoning=known.reasoning_parser is not None,
         always_reasons=known.always_reasons,
-        tools="native" if known.tools else "emulated",
+        tools="native" if known.tools else "none",
         context_tokens=context_tokens,
         max_output_tokens=longest_answer(context_tokens),
         source=source,

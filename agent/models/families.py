@@ -126,18 +126,6 @@ def can_chat(name: str) -> bool:
     return _OTHER_NAME.search(name.rstrip("/").rsplit("/", 1)[-1].lower()) is None
 
 
-def billions(name: str) -> float | None:
-    """Return how many billion parameters a model's name says that it has, all experts together, or None."""
-    sizes = re.findall(
-        r"(?<![a-z0-9.])(?:([0-9]{1,9})x)?([0-9]{1,9}(?:[._][0-9]{1,9})?)([bm])(?![a-z0-9])", name.lower()
-    )
-    counts = [
-        int(experts or 1) * float(size.replace("_", ".")) * (1 if unit == "b" else 1e-3)
-        for experts, size, unit in sizes
-    ]
-    return max(counts, default=None)
-
-
 def check_name(name: str) -> None:
     """Raise `UnknownModel` if the name of a model has more than `LONGEST_NAME` characters."""
     if len(name) > LONGEST_NAME:

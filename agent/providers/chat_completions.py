@@ -45,16 +45,13 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import RunContext
 from pydantic_ai.usage import RequestUsage
 
-from agent.files.mime import detect_mime
 from agent.i18n.text import LocalizedText
 from agent.models.catalog import ModelSpec, ProviderSpec
 from agent.plain_text import plain_text
-from agent.providers.connection import Endpoint, Reasoning, StreamingModel
+from agent.providers.connection import Endpoint, Reasoning, StreamingModel, is_off, mapped
 from agent.providers.discovery import look_up
 from agent.providers.http import ClientConnection
-from agent.providers.message_rewriting import mapped
 from agent.providers.openai_client import sdk_client
-from agent.providers.reasoning import is_off
 from agent.providers.refusals import (
     SENTENCES,
     Ability,
@@ -65,7 +62,7 @@ from agent.providers.refusals import (
     without_refused,
 )
 from agent.providers.think_tags import TaggedParts
-from agent.providers.tool_emulation import ToolEmulationModel
+from agent.system.media_types import detect_mime
 
 
 class ExampleModel(StreamingModel, WrapperModel):
@@ -138,7 +135,7 @@ class ChatCompletionsConnection(ClientConnection):
         """Implement `LearnsRefusals`. Every later connection to this model of this server knows it, too."""
         possible: dict[Ability, bool] = {
             "tools": tools and self.spec.tools == "native",
-            "schema": self.spec.schemas and (schema or (tools and self.spec.tools == "emulated")),
+            "schema": self.spec.schemas and schema,
             "image": pictures and self.spec.image,
             "switch": self._has_switch,
         }
@@ -180,12 +177,7 @@ class ChatCompletionsConnection(ClientConnection):
         kind = _ContinuingChat if self.spec.continues else _Chat
         chat = kind(self.spec.name, provider=provider, profile=_profile(self.spec.provider))
         chat.always_reasons = self.spec.always_reasons and self.spec.provider in _TEMPLATED
-        model: Model = chat
-        if self.spec.examples:
-            model = ExampleModel(model, self.spec.examples)
-        if self.spec.tools != "emulated":
-            return model
-        return ToolEmulationModel(model, schemas=self.spec.schemas)
+        return ExampleModel(chat, self.spec.examples) if self.spec.examples else chat
 
 
 def _provider(id_: str, client: AsyncOpenAI) -> Provider[AsyncOpenAI]:

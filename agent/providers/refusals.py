@@ -79,8 +79,8 @@ REFUSED_SECONDS = 3600.0
 _refused: dict[tuple[str, str], tuple[float, frozenset[Ability]]] = {}
 """When the servers of this process last refused something, and all that they refused, by address and model."""
 SENTENCES: dict[Ability, str] = {
-    "tools": N_("The server takes no tools for {model}, so the model is told of them in words."),
-    "schema": N_("The server takes no JSON schema for {model}, so nothing binds its tool calls."),
+    "tools": N_("The server takes no tools for {model}, so it is asked without them."),
+    "schema": N_("The server takes no JSON schema for {model}, so nothing binds its answers."),
     "image": N_("The server takes no pictures for {model}, so they are left out."),
     "switch": N_("The server has no switch for the reasoning of {model}."),
 }
@@ -128,7 +128,7 @@ def without(spec: ModelSpec, refused: Collection[Ability]) -> ModelSpec:
         return spec
     return replace(
         spec,
-        tools="emulated" if "tools" in refused and spec.tools == "native" else spec.tools,
+        tools="none" if "tools" in refused else spec.tools,
         schemas=spec.schemas and "schema" not in refused,
         image=spec.image and "image" not in refused,
     )

@@ -1,1 +1,1 @@
-"""The agent loop and its parts. `agent.run` is the handle that people get."""
+"""Runs: the handle that people get, the agent loop and its parts."""

@@ -17,7 +17,7 @@ from agent.events import HandedOver, StateSnapshot, ToolCallEnded, ToolCallStart
 from agent.files.long_documents import LongDocument, long_documents, prompt_with_passages
 from agent.history import Note, Timings
 from agent.i18n.text import N_, LocalizedText, _, joined
-from agent.limits import Limit
+from agent.limits import BudgetUsed, Limit
 from agent.messages.adapt import adapt, check_prompt
 from agent.messages.repair import in_order_of_calls, repair
 from agent.models.catalog import ModelSpec
@@ -28,7 +28,7 @@ from agent.providers.retry import Wait
 from agent.providers.stand_ins import StandIns
 from agent.responses import Piece, call_content, result_content
 from agent.result import Journal, RunPlan, RunResult, charts_of_messages, files_of_messages, text_of_message
-from agent.runtime.budget import Budget, BudgetUsed
+from agent.runtime.budget import Budget
 from agent.runtime.children import CallingRun
 from agent.runtime.fitting import Fitting
 from agent.runtime.model_request import ModelRequests
@@ -209,26 +209,26 @@ class ToolCalls:
 
 
 class ResultBuilder:
-    """Builds the notes and the result of one run. `corrections` are those of its model requests."""
+    """Builds the notes and the result of one run from its messages and figures.
 
-    def __init__(
-        self, run_id: str, plan: RunPlan, messages: MessageLog, meter: UsageMeter, corrections: Sequence[str]
-    ) -> None:
-        self.plan = plan
-        self._run_id, self._log, self._meter = run_id, messages, meter
-        self._corrections = corrections
+    `corrections` are sentences on what was sent or stored in another way than people would expect.
+    """
+
+    def __init__(self, run_id: str, plan: RunPlan, messages: MessageLog, meter: UsageMeter) -> None:
+        self.run_id, self.plan, self.messages, self.meter = run_id, plan, messages, meter
+        self.corrections: list[LocalizedText] = []
 
     def cost(self) -> float | None:
         """Return the cost so far in US dollars, or None if it is unknown."""
-        return self._meter.cost(self.plan.connection.spec.price)
+        return self.meter.cost(self.plan.connection.spec.price)
 
     def note(self, outcome: Outcome | None = None) -> Note:
         """Return the note of a message. With an `outcome` it is for the last message and has the figures."""
-        note = Note(run_id=self._run_id, model=self.plan.connection.spec.id)
+        note = Note(run_id=self.run_id, model=self.plan.connection.spec.id)
         if outcome is None:
             return note
-        omitted = joined([*self.plan.stood_in, *self._corrections])
-        return replace(_with_outcome(note, outcome), timings=self._meter.timings(), cost=self.cost(), omitted=omitted)
+        omitted = joined([*self.plan.stood_in, *self.corrections])
+        return replace(_with_outcome(note, outcome), timings=self.meter.timings(), cost=self.cost(), omitted=omitted)
 
     def empty_answer(self) -> ModelResponse:
         """Return the last message of a run in which the model gave no answer."""
@@ -246,12 +246,12 @@ class ResultBuilder:
     ) -> tuple[str, str]:
         """Return a suspension with everything that resuming needs: sealed, and for the note of the last message."""
         suspension = Suspension(
-            run_id=self._run_id,
-            session_id=self._log.session_id,
+            run_id=self.run_id,
+            session_id=self.messages.session_id,
             model=self.plan.connection.spec.id,
             tools=digests(tools),
             options={**asdict(replace(self.plan.options, headers=None))},  # headers can be secret
-            messages=(*self._log.messages, last),
+            messages=(*self.messages.messages, last),
             pending=tuple(pending),
             limit=limit,
             spent=spent,
@@ -272,22 +272,22 @@ class ResultBuilder:
 
         `sealed` is the return value of `suspend`, None for a run that is not suspended.
         """
-        written = [last] if self._log.begun else []
-        added = [*self._log.added, *written]
+        written = [last] if self.messages.begun else []
+        added = [*self.messages.added, *written]
         answer = next((one for one in reversed([*added, last]) if isinstance(one, ModelResponse)), None)
         spec = self.plan.connection.spec
-        omitted = adapt([*self._log.messages, *written], spec).sentence(spec)
+        omitted = adapt([*self.messages.messages, *written], spec).sentence(spec)
         return RunResult(
             finish_reason=outcome.reason,
             text=text_of_message(answer) if answer else "",
-            context=self._log.with_last(*written),
+            context=self.messages.with_last(*written),
             note=replace(self.note(outcome), suspension=sealed[1] if sealed else ""),
             files=tuple(files_of_messages(added)),
             charts=charts_of_messages(added),
             suspension=sealed[0] if sealed else None,
             pending=tuple(pending) if outcome.reason == "suspended" else (),
             effort=self.plan.effort,
-            notes=(*self.plan.notes, *self._corrections, *([omitted] if omitted else [])),
+            notes=(*self.plan.notes, *self.corrections, *([omitted] if omitted else [])),
             system_message=self.plan.system_message,
             failure=outcome.failure,
             output=output,
@@ -295,7 +295,7 @@ class ResultBuilder:
 
     def mark_unsaved(self, result: RunResult, outcome: Outcome) -> RunResult:
         """Return the result of a run without its last message, which could not be saved."""
-        note, context = _with_outcome(result.note, outcome), self._log.context
+        note, context = _with_outcome(result.note, outcome), self.messages.context
         return replace(
             result,
             finish_reason=outcome.reason,
@@ -309,7 +309,7 @@ class ResultBuilder:
     def minimal(self, outcome: Outcome) -> RunResult:
         """Return a result without figures, made only of existing values, for use after `build` fails."""
         note = replace(_with_outcome(self.note(), outcome), timings=Timings())
-        return RunResult(finish_reason=outcome.reason, text="", context=self._log.raw_context(), note=note)
+        return RunResult(finish_reason=outcome.reason, text="", context=self.messages.raw_context(), note=note)
 
 
 def _with_outcome(note: Note, outcome: Outcome) -> Note:
@@ -323,7 +323,7 @@ class RunClock:
     visitor's key, until Python looks for cycles.
     """
 
-    def __init__(self, stream: RunStream, budget: Budget, meter: UsageMeter) -> None:
+    def __init__(self, stream: RunStream[Any], budget: Budget, meter: UsageMeter) -> None:
         self.time_limit = asyncio.Timeout(None)
         self._stream, self._budget, self._meter = stream, budget, meter
 
@@ -340,31 +340,31 @@ log = logging.getLogger(__name__)
 
 
 class AgentLoop:
-    """The loop of one run. Owns its messages, usage, budget and time limit, its model requests and its tool calls.
+    """The loop of one run. Owns its budget and time limit, its model requests and its tool calls.
 
-    `resumed` is the suspended run to continue, if any. The responses go to `stream`.
+    `results` has the plan, the messages and the meter of the run. `resumed` is the suspended run to continue, if any,
+    and `above` the run that asks this one. The responses go to `stream`.
     """
 
     def __init__(
-        self,
-        run_id: str,
-        plan: RunPlan,
-        context: Context,
-        journal: Journal | None,
-        resumed: Resumption | None,
-        stream: RunStream,
+        self, results: ResultBuilder, stream: RunStream[Any], resumed: Resumption | None, above: CallingRun | None
     ) -> None:
-        self._run_id, self._plan, self._resumed, self._stream = run_id, plan, resumed, stream
+        self._plan, self._resumed, self._stream = (plan := results.plan), resumed, stream
         used = resumed.suspension.spent.allowing(resumed.suspension.limit) if resumed else BudgetUsed()
-        self.messages = MessageLog(context.session_id, context.messages, journal)
-        self.meter = UsageMeter()
+        self.results, self.messages, self.meter = results, results.messages, results.meter
         self._opened: Mapping[str, Tool] = {}
         self._budget = Budget(plan.limits, used)
         self._clock = RunClock(stream, self._budget, self.meter)
         self.requests = ModelRequests(
-            run_id, plan, self.meter, stream.emit, stream.relabel, self._clock.on_wait, stream.observers
+            results.run_id,
+            plan,
+            self.meter,
+            stream.emit,
+            stream.relabel,
+            self._clock.on_wait,
+            stream.observers,
+            results.corrections,
         )
-        self.results = ResultBuilder(run_id, plan, self.messages, self.meter, self.requests.corrections)
         self.calling_run = CallingRun(
             plan=plan,
             budget=self._budget,
@@ -372,9 +372,10 @@ class AgentLoop:
             cost=self.results.cost,
             observers=stream.observers,
             resumed=resumed,
+            above=above,
         )
-        self.calls = ToolCalls(self.calling_run, stream.emit, self.requests.corrections)
-        self._fitting = Fitting(self.calling_run, self.requests.corrections)
+        self.calls = ToolCalls(self.calling_run, stream.emit, results.corrections)
+        self._fitting = Fitting(self.calling_run, results.corrections)
         self._handed = resumed.suspension.handed if resumed else ()
         self._pending: tuple[Pending, ...] = ()
         self._limit: Limit | None = None
@@ -427,7 +428,7 @@ class AgentLoop:
                 tools, children = self.calls.tools.values(), self.calling_run.waiting
                 sealed = self.results.suspend(last, tools, self._pending, self._limit, used, children, self._handed)
             except Exception:
-                log.exception("run %s cannot be sealed", self._run_id)
+                log.exception("run %s cannot be sealed", self.results.run_id)
                 outcome = NOT_SEALED
         return self.results.build(outcome, last, sealed, self._pending, self._output)
 

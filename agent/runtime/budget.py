@@ -1,7 +1,6 @@
 """Counts what a run has used of its limits, and detects loops. It has no clock: callers pass in the timings."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
@@ -9,48 +8,12 @@ from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolRetu
 from pydantic_core import to_json
 
 from agent.history import Timings
-from agent.limits import FAILURE_POLICIES, Limit, Limits
+from agent.limits import FAILURE_POLICIES, BudgetUsed, Limit, Limits
 from agent.tools.function_tools import Tool, with_note
 
 LONGEST_CYCLE = 4
 MAX_REMEMBERED = 64
 """The number of steps, results and calls to remember for loop detection. No limit needs more."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetUsed:
-    """The amounts and actions of a run that count against its limits. A resumed run continues from them.
-
-    `trail` has a digest of the calls of each step, and `known` has digests of calls and results. `errors` maps a tool
-    to the digest of its last error and the number of times in a row. `idle` counts steps that brought nothing new.
-    `circle` is the loop limit that was reached, if any.
-    """
-
-    steps: int = 0
-    seconds: float = 0.0
-    tokens: int = 0
-    dollars: float = 0.0
-    trail: tuple[str, ...] = ()
-    known: tuple[str, ...] = ()
-    errors: Mapping[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
-    idle: int = 0
-    circle: Limit | None = None
-
-    def allowing(self, limit: Limit | None) -> "BudgetUsed":
-        """Return a copy with the usage of this limit reset to zero."""
-        match limit:
-            case None:
-                return self
-            case "steps":
-                return replace(self, steps=0)
-            case "time":
-                return replace(self, seconds=0.0)
-            case "tokens":
-                return replace(self, tokens=0)
-            case "money" | "unpriced":
-                return replace(self, dollars=0.0)
-            case "repeated_call" | "cycle" | "repeated_error" | "no_progress":
-                return replace(self, trail=(), known=(), errors={}, idle=0, circle=None)
 
 
 class Budget:

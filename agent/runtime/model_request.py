@@ -36,11 +36,12 @@ from agent.i18n.text import LocalizedText, _, joined
 from agent.limits import Fault, explain_filter, explain_limit, is_withheld
 from agent.messages.adapt import adapt_and_prepare, has_pictures
 from agent.messages.cited_documents import with_document_names
-from agent.messages.continuation import without_end_space
+from agent.messages.repair import without_end_space
 from agent.models.catalog import ModelSpec
 from agent.models.families import family
 from agent.plain_text import off_loop
 from agent.providers.connection import LearnsRefusals, binds_answers, count_deltas
+from agent.providers.refusals import SENTENCES
 from agent.providers.retry import Wait, final_error, next_wait, queued
 from agent.responses import Piece, StreamDecoder, finalize, pieces_of
 from agent.result import RunPlan
@@ -58,7 +59,7 @@ class ModelRequests:
     `on_wait` gets each pause before a retry and each place in the request queue, and None when the wait is over. The
     `observers` get all events. `has_begun`: text, reasoning or a call of the last answer has come, also a broken call
     that was not emitted. `unshown_usage` is what the server counted for an answer that was withheld or empty.
-    `corrections` are the sentences on what the server turned out not to take.
+    `corrections` gets a sentence for each thing that the server turned out not to take.
     """
 
     def __init__(
@@ -70,13 +71,14 @@ class ModelRequests:
         relabel: Callable[[Piece], None],
         on_wait: Callable[[Wait | None], None],
         observers: Observers,
+        corrections: list[LocalizedText],
     ) -> None:
         self.freed_at = 0.0
         self.unshown_usage: RequestUsage | None = None
-        self.corrections: list[LocalizedText] = []
         self.plan = plan
         self._run_id, self._meter = run_id, meter
         self._emit, self._relabel, self._on_wait, self._observers = emit, relabel, on_wait, observers
+        self._corrections = corrections
         self._open: StreamedResponse | None = None
         self._emitted = self._continues = self.has_begun = False
         self._is_bound, self._unbindable = False, ""
@@ -120,12 +122,15 @@ class ModelRequests:
     ) -> tuple[list[ModelMessage], list[ToolDefinition]]:
         """Return the messages and the tools to send, as the model takes them now."""
         spec = self._spec = self.plan.connection.spec
+        if tools and spec.tools == "none":
+            told = LocalizedText(SENTENCES["tools"], {"model": spec.label})
+            self._corrections += [told] if told not in self._corrections else []
+            tools = []
         adapted = await off_loop(messages, adapt_and_prepare, messages, spec, self._system_message(tools))
         sent = await convert_messages(adapted, spec)
         sent, self._seam = without_end_space(sent)
         self._messages, self._sent, self._continues = messages, sent, isinstance(sent[-1], ModelResponse)
-        # The JSON of emulated tools cannot begin in the middle of a text.
-        return sent, [] if self._continues and spec.tools == "emulated" else tools
+        return sent, tools
 
     def _system_message(self, tools: Sequence[ToolDefinition]) -> str:
         """Return the system message. It tells the form of the answer unless the server shows the model its schema."""
@@ -136,7 +141,7 @@ class ModelRequests:
         self._is_bound = can_bind and self._unbindable != spec.id
         if not self._is_bound:
             told = _("No JSON schema can bind this answer of {model}, so its prompt tells the form.", model=spec.label)
-            self.corrections += [told] if told not in self.corrections else []
+            self._corrections += [told] if told not in self._corrections else []
         elif spec.dialect != "chat":  # servers of this one only constrain what is sampled
             return system
         return "\n\n".join(filter(None, [system, output.instruction]))
@@ -190,7 +195,7 @@ class ModelRequests:
         sentence = connection.learn(failure.__cause__, pictures=pictures, tools=bool(offered), schema=self._is_bound)
         if sentence is None:
             return None
-        self.corrections.append(sentence)
+        self._corrections.append(sentence)
         return Wait(until=monotonic(), seconds=0.0, sentence=sentence)
 
     @property

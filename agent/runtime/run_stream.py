@@ -1,33 +1,45 @@
-"""The output of a run as its readers see it: the responses so far, notifications of more, and the result."""
+"""The output of a run as its readers see it: the responses so far, notifications of more, and the result.
+
+`Run` is such a stream. Its loop writes to it, and knows nothing else of the run.
+"""
 
 import asyncio
 from contextlib import suppress
 from time import monotonic
+from typing import Any, Generic
 
 from agent.errors import InputError
 from agent.events import Observers, ResponseEmitted, RunCancelled, RunEnded, StateSnapshot, UserInputRequested
 from agent.providers.retry import Wait
-from agent.response_types import make_response
-from agent.responses import PART_SEPARATOR, BubbleMarker, Piece, Response
-from agent.result import RunResult
+from agent.responses import PART_SEPARATOR, BubbleMarker, Piece, Response, make_response
+from agent.result import OutputT, RunResult
 
 
-class RunStream:
-    """The stream of responses of one run. Any number of readers can follow it. Only the run writes to it.
-
-    Owns all `responses` so far, `emitted_at` (their times on the monotonic clock) and the `observers`, which also get
-    each response. `relabelled` are the numbers of the first responses of the bubbles
-    that have changed their type. `Run` describes `waiting`, `refused` and `result`.
-    """
+class RunStream(Generic[OutputT]):
+    """The stream of responses of one run. Any number of readers can follow it. Only the run writes to it."""
 
     def __init__(self, observers: Observers, *, ignore_reasoning: bool = False) -> None:
         self.responses: list[Response] = []
+        """All responses so far.
+
+        Some servers leave out the tag before the model's thoughts. Only its closing tag then shows that the text so far
+        was reasoning, and the text's responses here become reasoning. An iteration has yielded them as text.
+        """
         self.emitted_at: list[float] = []
+        """The times of the responses on the monotonic clock."""
         self.relabelled: list[int] = []
+        """The numbers of responses that begin bubbles whose type was corrected, in the order of the corrections."""
         self.observers = observers
+        """They get each response, too."""
         self.waiting: Wait | None = None
+        """The current pause before a retry, or the place in the request queue; None if the run is not waiting."""
         self.refused: InputError | None = None
-        self.result: RunResult | None = None
+        """The error of a run that cannot begin, for example because a picture cannot be fetched.
+
+        Iterating and awaiting raise it. Other readers see an `error` response.
+        """
+        self.result: RunResult[OutputT] | None = None
+        """The result, or None before the end."""
         self._ignore_reasoning = ignore_reasoning
         self._has_hidden = False
         self._mark = BubbleMarker()
@@ -66,7 +78,10 @@ class RunStream:
             return
 
     async def wait_until_done(self, seconds: float) -> bool:
-        """Wait up to `seconds` for the end without waking for each token. Return True if no more text will come."""
+        """Wait up to `seconds` for the end without waking for each token, because each wake-up costs the page time.
+
+        Return True if no more text will come. The result is set a little later, after the messages are saved.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._text_ended.wait()
@@ -129,7 +144,7 @@ class RunStream:
         """Tell the readers that no more text will come. The result follows when the messages are saved."""
         self._text_ended.set()
 
-    def publish(self, result: RunResult, cancel_reason: str | None = None) -> None:
+    def publish(self, result: RunResult[Any], cancel_reason: str | None = None) -> None:
         """Add an error if the run failed, set the result and wake all readers, then tell the observers.
 
         `cancel_reason` is that of a cancelled run.

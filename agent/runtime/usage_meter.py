@@ -12,7 +12,7 @@ from agent.responses import ResponseType
 MAX_TOKENS_PER_DELTA = 4
 """The most tokens per delta in a step that counts for the generation speed.
 
-A step with more did not stream most of its tokens as deltas (tool calls, JSON of emulated tool calls), so the time
+A step with more did not stream most of its tokens as deltas (tool calls), so the time
 between its deltas says nothing about its speed.
 """
 CACHE_WRITE_COST = 1.25

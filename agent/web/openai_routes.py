@@ -208,7 +208,7 @@ class OpenAIRoutes:
                     settings=asked.settings,
                 )
                 requests = ModelRequests(
-                    answer.id, plan, UsageMeter(), answer.emit, lambda _: None, lambda _: None, Observers()
+                    answer.id, plan, UsageMeter(), answer.emit, lambda _: None, lambda _: None, Observers(), []
                 )
                 try:
                     visitor_token.set(visitor.gpu_token)

@@ -376,3 +376,16 @@ def test_audio_model_needs_audio() -> None:
         assert (again.finish_reason, again.text) == ("stop", "Heard.")
 
     asyncio.run(check())
+
+
+@QUICK
+@given(histories())
+def test_model_without_tools_gets_calls_in_words(history: list[ModelMessage]) -> None:
+    """Chat templates without tools know neither a call nor the role of a result, and refuse two turns of one role."""
+    plain = adapt_and_prepare(history, replace(QWEN, tools="none"))
+    parts = [part for message in plain for part in message.parts]
+    assert not any(isinstance(part, ToolCallPart | ToolReturnPart) for part in parts)
+    assert [type(one) for one in plain] == [type(one) for one in adapt_and_prepare(history, QWEN)]
+    words = str([part.content for part in parts if isinstance(part, TextPart | UserPromptPart)])
+    native = [part for message in adapt_and_prepare(history, QWEN) for part in message.parts]
+    assert all(part.tool_name in words for part in native if isinstance(part, ToolCallPart | ToolReturnPart))

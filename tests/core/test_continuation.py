@@ -16,9 +16,8 @@ from agent.errors import InputError
 from agent.files.store import MediaStore
 from agent.history import Conversation, Entry
 from agent.history.memory import MemoryStore
-from agent.messages.continuation import unfinished_text
 from agent.messages.openai import to_openai
-from agent.messages.repair import prepare_messages
+from agent.messages.repair import prepare_messages, unfinished_text
 from agent.models.catalog import load_catalog
 from agent.providers.discovery import discover
 from agent.web.chat.journal import Omitted, StoreJournal
@@ -67,7 +66,7 @@ async def test_next_request_has_one_answer(agent: Agent, server: Running) -> Non
     assert body["messages"][2]["content"] == "".join(map(token, range(15)))
 
 
-@pytest.mark.parametrize("tools", ["native", "emulated"])
+@pytest.mark.parametrize("tools", ["native", "none"])
 async def test_only_native_tools_are_offered_again(server: Running, tools: str) -> None:
     def clock() -> str:
         """The time."""

@@ -21,8 +21,8 @@ from agent import (
 )
 from agent.events import Observer, ResponseEmitted, RunStarted
 from agent.messages.repair import repair
-from agent.run import Run
 from agent.runtime import agent_loop
+from agent.runtime.run import Run
 from tests.support.fakes import Act, Call, FakeConnection, Step, Words
 from tests.support.media_files import picture
 
@@ -112,7 +112,7 @@ async def copies_with(*observers: Observer, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(agent_loop, "repair", counted)
     run = made(CALLING, CALLING, ANSWER)
     for observer in observers:
-        run._stream.observers.add(observer)
+        run.observers.add(observer)
     await run
     return len(copies)
 

@@ -147,7 +147,6 @@ ON_THE_WIRE: dict[str, dict[str, list[str]]] = {
     # the place of each option in the body; an API without an option has no place
     "vLLM": CHAT,
     "llama.cpp": CHAT,
-    "emulated tools": CHAT,
     "Chat Completions of OpenAI": CHAT,
     "Responses": {"top_p": ["top_p"], "extra_body": ["service_tier"]},
     "Claude": {"top_p": ["top_p"], "stop": ["stop_sequences"], "extra_body": ["service_tier"]},

@@ -165,7 +165,7 @@ async def test_failing_step_ends_with_error(
     assert result.finish_reason == "error"
     stored = journal.last.ended if journal.last else None
     unsaved = "could not be saved" in result.note.detail
-    assert stored == "error" or unsaved or step == "publishing" or not run._loop.messages.begun
+    assert stored == "error" or unsaved or step == "publishing" or not run._messages.begun
     monkeypatch.undo()
     assert (await agent.ask("!text Again.", context=result.context)).text == "Again."
 
@@ -194,7 +194,7 @@ async def test_observer_cannot_break_a_run(agent: Agent, kind: type, failure: Ba
     failing, other = Watcher(kind, failure), Watcher(Odd, failure)
     run = agent.run(TEXT)
     for observer in (failing, other):
-        run._stream.observers.add(observer)
+        run.observers.add(observer)
     result = await read(run)
     assert (result.finish_reason, result.text) == ("stop", "Hello.")
     assert [type(event) for event in failing.events].count(kind) == 1, "it received more events"

@@ -57,7 +57,6 @@ BOUND: dict[str, tuple[Dialect, bool, bool]] = {
     "Chat Completions of OpenAI": (DIALECTS["Chat Completions of OpenAI"], True, True),
     "vLLM": (DIALECTS["vLLM"], True, False),
     "llama.cpp": (DIALECTS["llama.cpp"], True, False),
-    "emulated tools": (DIALECTS["emulated tools"], True, True),
     "no schemas": (DIALECTS["vLLM"]._replace(spec=replace(QWEN3, schemas=False)), False, False),
     "Claude": (DIALECTS["Claude"], True, True),
     "an old Claude": (OLD_CLAUDE, False, False),
@@ -73,8 +72,7 @@ async def test_schema_reaches_each_model(name: str, with_tools: bool, server: Pl
     dialect, alone, beside_tools = BOUND[name]
     spec = dialect.spec
     is_bound = beside_tools if with_tools else alone
-    is_choice = with_tools and spec.tools == "emulated"
-    server.play(dialect.answer(f'{{"name": "reply", "text": {VALID}}}' if is_choice else VALID))
+    server.play(dialect.answer(VALID))
     tools = [weather] if with_tools else []
     connection = dialect.connect(server)
     async with Agent(connection, system_message="Be brief.", tools=tools, limits=Limits(retries=0)) as agent:
@@ -88,7 +86,7 @@ async def test_schema_reaches_each_model(name: str, with_tools: bool, server: Pl
     assert words.count("Be brief.") == 1
     assert words.count('"role": "system"') <= 1
     assert any("JSON schema" in note for note in result.notes) == (not is_bound)
-    assert ("weather" in rest) == with_tools or (is_choice and "weather" in words)
+    assert ("weather" in rest) == with_tools
 
 
 async def test_schema_that_a_server_refuses_goes_into_the_prompt(server: Playing) -> None:

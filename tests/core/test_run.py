@@ -644,7 +644,7 @@ async def test_stop_during_write_waits_for_it(agent: Agent, writes: int) -> None
     run.cancel()
     result = await run
     assert result.finish_reason == ("stop" if writes == 3 else "cancelled")
-    assert [message for message, _ in journal.written] == list(run._loop.messages.messages)
+    assert [message for message, _ in journal.written] == list(run._messages.messages)
     assert [note.ended for _, note in journal.written] == [None] * (len(journal.written) - 1) + [result.finish_reason]
     assert isinstance(journal.written[-1][0], ModelResponse)
     assert_accepted(to_openai(run.context.messages[:-1]))

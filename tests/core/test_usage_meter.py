@@ -39,7 +39,7 @@ def test_hidden_step_counts_tokens_not_pace(clock: list[float]) -> None:
     one.count_delta("output_text")
     clock[0] = 9.2
     one.count_delta("output_text")
-    one.count_step(RequestUsage(output_tokens=12))  # a word of text in the JSON of emulated tools
+    one.count_step(RequestUsage(output_tokens=12))  # a word of text beside the JSON of a call
     timings = one.timings()
     assert (timings.output_tokens, timings.generated, timings.generating) == (57, 0, 0.0)
 

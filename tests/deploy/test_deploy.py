@@ -77,7 +77,7 @@ COPY ["requirements-gpu.txt", "./"]
 FILES = {
     "app.py": "print('app')\n",
     "agent/__init__.py": "",
-    "agent/run.py": "RUN = 1\n",
+    "agent/runtime/run.py": "RUN = 1\n",
     "agent/deploy/__init__.py": "",
     "agent/.env": "OPENAI_API_KEY=sk-in-a-file\n",
     "agent/server.pem": "key\n",
@@ -94,7 +94,7 @@ FILES = {
     "data/history.sqlite": "x",
     ".cache/weights": "x",
 }
-SENT = {"app.py", "agent/__init__.py", "agent/run.py", "configs/app.toml", "README.md", LIST}
+SENT = {"app.py", "agent/__init__.py", "agent/runtime/run.py", "configs/app.toml", "README.md", LIST}
 
 
 @dataclass
@@ -545,7 +545,7 @@ def test_update_removes_only_its_own_files(checkout: Checkout, hub: Hub) -> None
     space.variables["MINE"] = {"value": "1"}
     space.secrets["MINE_TOO"] = {"value": "2"}
     space.volumes.append({"type": "model", "source": "a/b", "mountPath": "/models"})
-    (checkout.root / "agent/run.py").unlink()
+    (checkout.root / "agent/runtime/run.py").unlink()
     checkout.write("agent/runtime/model_request.py", "STEP = 1\n")
     hub.asked.clear()
     spacefile = SPACEFILE.replace('"kept"', '"other"').replace("LOG_LEVEL", "LEVEL").replace('"l4x1"', '"t4-small"')

@@ -13,7 +13,7 @@ import pytest
 from redis import Redis
 
 from agent.errors import ConfigError, Conflict, HistoryError, NotFound
-from agent.history import Conversation, HistoryStore, now, open_store, redis_storage
+from agent.history import Conversation, HistoryStore, now, open_store, redis
 from agent.history.key_value import ENDED_RUN_SECONDS, Item
 from agent.history.redis import RedisStore
 from agent.history.redis_server import MAX_CONNECTIONS, address_of
@@ -188,7 +188,7 @@ async def test_length_of_a_conversation_costs_no_round_trips(store: RedisStore, 
 
 
 async def test_search_goes_on_in_portions(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redis_storage, "SEARCHED", 6)
+    monkeypatch.setattr(redis, "SEARCHED", 6)
     long, _ = await started(store, "the first needle", *(f"hay {number} " * 20 for number in range(80)))
     others = [await titled(store, f"needle {number}") for number in range(120)]
     async with redis_servers.traced(store) as commands:
@@ -323,7 +323,7 @@ async def test_missing_driver_says_what_to_install(tmp_path: Path, monkeypatch: 
     for name in [name for name in sys.modules if name.partition(".")[0] == "redis"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "redis", None)
-    for name in ("agent.history.redis", "agent.history.redis_storage", "agent.history.redis_server"):
+    for name in ("agent.history.redis", "agent.history.redis_server"):
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(ConfigError, match=r"requirements-stores.txt, or pip install '.\[redis\]'"):
         await open_store("redis://localhost", folder=tmp_path)

@@ -21,11 +21,11 @@ from agent.i18n.text import LocalizedText
 from agent.local import manager
 from agent.local.launch import VLLM_STEPS, launch_llama
 from agent.local.llama_server import usable_cores
-from agent.local.manager import LocalModels, ServedModel, Status
+from agent.local.manager import LocalModels, ServedModel
 from agent.local.vllm_server import progress
-from agent.local.weights import SMOLLM2, Weights, fetch
 from agent.models.catalog import load_catalog
 from agent.models.families import family
+from agent.models.weights import SMOLLM2, Status, Weights, fetch
 from agent.providers.connection import Endpoint
 from agent.providers.discovery import discover
 from agent.providers.embeddings import ServerEmbedder
@@ -118,7 +118,7 @@ async def test_server_needs_key_and_refuses_web_pages(tmp_path: Path) -> None:
         assert (await ask(served, key="guess")).status_code == 401
         said = (await discover(served.endpoint))[0]
         assert (said.name, said.context_tokens) == ("smollm2-135m", served.spec.context_tokens)
-        assert (said.image, said.audio, said.reasoning, said.tools) == (False, False, False, "emulated")
+        assert (said.image, said.audio, said.reasoning, said.tools) == (False, False, False, "none")
         assert served.endpoint.api_key not in repr((served, local.status))
 
 
@@ -265,7 +265,7 @@ async def test_user_file_is_described_by_llama_cpp(tmp_path: Path, smollm2: Path
     async with models(tmp_path, local_model=smollm2) as local:
         (served,) = await local.ready()
         assert served.spec.id == f"local:{smollm2.stem}"
-        assert (served.spec.context_tokens, served.spec.tools) == (4096, "emulated")
+        assert (served.spec.context_tokens, served.spec.tools) == (4096, "none")
         assert (await ask(served)).status_code == 200
 
 

@@ -100,31 +100,6 @@ async def test_stop_frees_the_server(vllm: VllmServer) -> None:
     assert result.text
 
 
-async def test_structured_output_forces_tool_call(vllm: VllmServer) -> None:
-    """With the schema as grammar, vLLM can write only a call of the tool with valid arguments."""
-    asked: list[str] = []
-
-    def weather(city: str) -> str:
-        """The weather of a city.
-
-        Args:
-            city: Its name.
-        """
-        asked.append(city)
-        return "rain"
-
-    connection = Forced(spec(vllm, tools="emulated"), Endpoint(vllm.url, vllm.key), load_catalog().providers["vllm"])
-    async with Agent(connection, tools=[weather]) as one:
-        run = one.run("What is the weather in Paris?", max_tokens=64)
-        kinds: list[str] = []
-        async for response in run:
-            kinds.append(response.type)
-            if "tool_call_result" in kinds:
-                run.cancel()
-    assert kinds[:2] == ["tool_call", "tool_call_result"]
-    assert len(asked) == 1
-
-
 async def test_native_tool_call_with_strict_schema(vllm: VllmServer) -> None:
     """vLLM's own tool parser with `required` streams the call as deltas, and the emitted call is complete."""
 

@@ -45,9 +45,8 @@ from agent.web.chat.conversations import Conversations
 from agent.web.chat.links import ChatLinks, LinkChoices
 from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.visitor import Visitor
-from agent.web.log_levels import LogLimit
 from agent.web.middleware.visitor_cookie import VisitorCookies
-from agent.web.server import serve
+from agent.web.server import LogLimit, serve
 from bench.attack.client import Client
 from tests.support import launched_servers
 from tests.support.dialect_server import playing
@@ -766,7 +765,7 @@ image_types = ["image/png", "image/jpeg"]
 [[models]]
 provider = "box"
 names = ["acme-1"]
-tools = "emulated"
+tools = "none"
 menu = true
 
 [[models]]
@@ -786,7 +785,7 @@ def test_own_table_adds_providers_and_models(tmp_path: Path, monkeypatch: pytest
         with monkeypatch.context() as patched:
             patched.setenv("SWITCHBOARD_MODELS", str(file))
             catalog = load_catalog()
-            assert catalog.find("acme-1").tools == "emulated"
+            assert catalog.find("acme-1").tools == "none"
             assert catalog.find("acme-1") in catalog.menu()
             assert catalog.find("acme-2").provider == "openai"
             assert catalog.find("box:Qwen/Qwen3-8B").reasoning

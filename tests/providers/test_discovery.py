@@ -84,7 +84,7 @@ SERVERS = {
                 "temperature": True,
             },
             "acme/oracle": {
-                "tools": "emulated",
+                "tools": "none",
                 "image": True,
                 "audio": True,
                 "reasoning": True,
@@ -157,7 +157,7 @@ SERVERS = {
         ),
         {
             "mistral-medium-latest": {**NATIVE_EYES, "context_tokens": 131_072},
-            "open-mistral-7b": {"tools": "emulated", "image": False},
+            "open-mistral-7b": {"tools": "none", "image": False},
             "mistral-embed": {},
         },
     ),
@@ -266,7 +266,7 @@ SERVERS = {
         },
         {
             "qwen3:8b": {**NATIVE_TEXT, "provider": "ollama", "reasoning": True, "context_tokens": 32_768},
-            "gemma3:4b": {"tools": "emulated", "image": True, "reasoning": False, "context_tokens": 16_384},
+            "gemma3:4b": {"tools": "none", "image": True, "reasoning": False, "context_tokens": 16_384},
             "qwen3:4b": {"context_tokens": 4_096},
             "bge-m3:latest": {},
             "some-vectors": {},
@@ -297,7 +297,7 @@ SERVERS = {
                 "chat_template_caps": {"supports_tool_calls": False},
             },
         },
-        {"gemma-3-4b.gguf": {"tools": "emulated", "image": True, "context_tokens": 8_192, "provider": "llama.cpp"}},
+        {"gemma-3-4b.gguf": {"tools": "none", "image": True, "context_tokens": 8_192, "provider": "llama.cpp"}},
     ),
     # api-docs.deepseek.com/api/list-models, and most proxies
     "a server that tells names": Server(

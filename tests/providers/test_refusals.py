@@ -5,7 +5,7 @@ The bodies are those of real servers. Their source stands beside each.
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
@@ -13,12 +13,18 @@ import pytest
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import BinaryContent
 
-from agent import Agent, Endpoint, InputError, Limits, RunResult, connect
+from agent import Agent, Endpoint, InputError, Limits, connect
 from agent.models.catalog import load_catalog
 from agent.providers.refusals import Ability, refused_ability
 from tests.support.dialect_server import Playing, Reply, playing
 from tests.support.media_files import PNG
-from tests.support.replies.chat_completions import ANSWER, ROLE, calls, chunk, ending, piece, reply
+from tests.support.replies.chat_completions import ANSWER, ROLE, chunk, ending, reply
+
+
+@dataclass
+class Weather:
+    celsius: int
+
 
 NUMBERS = count()
 PICTURE = BinaryContent(PNG, media_type="image/png")
@@ -47,11 +53,6 @@ def new_name() -> str:
 
 def error(message: str, **more: Any) -> dict[str, Any]:
     return {"error": {"message": message, **more}}
-
-
-def written(**choice: Any) -> Reply:
-    """Return an answer of a model that writes its choice as JSON."""
-    return reply(ROLE, chunk(content=json.dumps(choice)), *ending())
 
 
 def sent(server: Playing) -> list[set[str]]:
@@ -115,24 +116,19 @@ TOOLS: dict[str, tuple[int, Any]] = {
 
 
 @pytest.mark.parametrize("named", TOOLS)
-async def test_refused_tools_are_told_in_words(server: Playing, named: str) -> None:
+async def test_refused_tools_are_left_out(server: Playing, named: str) -> None:
     status, body = TOOLS[named]
-    server.play(
-        Reply(status=status, body=body),
-        written(name="weather", arguments={"city": "Rom"}),
-        written(name="reply", text="Sunny."),
-        written(name="reply", text="Still sunny."),
-    )
+    server.play(Reply(status=status, body=body), ANSWER, ANSWER)
     name = new_name()
     async with agent_of(server, name) as agent:
         result = await agent.ask("How is the weather in Rom?")
-    assert (result.finish_reason, result.text) == ("stop", "Sunny.")
-    assert sent(server) == [{"tools"}, {"schema"}, {"schema"}]
-    assert "Sunny in Rom." in str(server.requests[-1].json["messages"])
+    assert (result.finish_reason, result.text) == ("stop", "Done.")
+    assert sent(server) == [{"tools"}, set()]
     assert [note for note in result.notes if "tools" in note] == [result.note.omitted]
     async with agent_of(server, name) as other:  # which did not see the refusal
-        assert (await other.ask("And now?")).text == "Still sunny."
-    assert sent(server)[3:] == [{"schema"}]
+        result = await other.ask("And now?")
+    assert (result.text, sent(server)[2:]) == ("Done.", [set()])
+    assert "takes no tools" in result.note.omitted
 
 
 IMAGES: dict[str, tuple[int, Any]] = {
@@ -199,20 +195,16 @@ SCHEMAS: dict[str, tuple[int, Any]] = {
     "vLLM": (400, error("The provided JSON schema contains features not supported by xgrammar.")),
     "llama.cpp": (400, error("Failed to parse grammar", code=400)),
 }
-FENCED = '```json\n{"name": "weather", "arguments": {"city": "Rom"}}\n```'
 
 
 @pytest.mark.parametrize("named", SCHEMAS)
-@pytest.mark.parametrize("call", [FENCED, FENCED.strip("`json\n")], ids=["in a block", "bare"])
-async def test_refused_schema_becomes_plain_prompt(server: Playing, named: str, call: str) -> None:
+async def test_refused_schema_goes_into_the_prompt(server: Playing, named: str) -> None:
     status, body = SCHEMAS[named]
-    pieces = [chunk(content=call[at : at + 2]) for at in range(0, len(call), 2)]
-    server.play(Reply(status=status, body=body), reply(ROLE, *pieces, *ending()), ANSWER)
-    async with agent_of(server, new_name(), tools="emulated") as agent:
-        result = await agent.ask("How is the weather in Rom?")
-    assert (result.finish_reason, result.text) == ("stop", "Done.")
-    assert sent(server) == [{"schema"}, set(), set()]
-    assert "Sunny in Rom." in str(server.requests[-1].json["messages"])
+    server.play(Reply(status=status, body=body), reply(ROLE, chunk(content='{"celsius": 21}'), *ending()))
+    async with agent_of(server, new_name(), tools="none") as agent:
+        result = await agent.ask("How is the weather in Rom?", output=Weather)
+    assert result.checked().output == Weather(celsius=21)
+    assert sent(server) == [{"schema"}, set()]
     assert "schema" in result.note.omitted
 
 
@@ -221,14 +213,13 @@ async def test_each_refusal_is_corrected_once(server: Playing) -> None:
         Reply(status=400, body=error("property 'chat_template_kwargs' is unsupported")),
         Reply(status=IMAGES["LM Studio"][0], body=IMAGES["LM Studio"][1]),
         Reply(status=TOOLS["Groq"][0], body=TOOLS["Groq"][1]),
-        Reply(status=SCHEMAS["Groq"][0], body=SCHEMAS["Groq"][1]),
-        Reply(status=SCHEMAS["Groq"][0], body=SCHEMAS["Groq"][1]),
+        Reply(status=TOOLS["Groq"][0], body=TOOLS["Groq"][1]),
     )
     async with agent_of(server, new_name(), reasoning=True) as agent:
         result = await agent.ask(["What is this?", PICTURE], reasoning=True)
     everything = {"tools", "image", "switch"}
-    assert sent(server) == [everything, everything - {"switch"}, {"tools"}, {"schema"}, set()]
-    assert result.finish_reason == "error"  # the fifth refusal names nothing that is left
+    assert sent(server) == [everything, everything - {"switch"}, {"tools"}, set()]
+    assert result.finish_reason == "error"  # the fourth refusal names nothing that is left
 
 
 def refusal(status: int, body: Any) -> Ability | None:
@@ -257,22 +248,6 @@ def refusal(status: int, body: Any) -> Ability | None:
 )
 def test_other_failures_take_nothing_away(status: int, message: str) -> None:
     assert refusal(status, error(message)) is None
-
-
-async def test_native_call_is_taken_although_tools_are_emulated(server: Playing) -> None:
-    first, rest = piece('{"city": ', 0, "call_1", "weather"), piece('"Rom"}')
-    server.play(reply(ROLE, calls(first), calls(rest), *ending("tool_calls")), written(name="reply", text="Sunny."))
-    async with agent_of(server, new_name(), tools="emulated") as agent:
-        result: RunResult = await agent.ask("How is the weather in Rom?")
-    assert (result.finish_reason, result.text) == ("stop", "Sunny.")
-    assert "Sunny in Rom." in str(server.requests[-1].json["messages"])
-
-
-async def test_json_answer_without_schema_is_no_call(server: Playing) -> None:
-    text = '```json\n{"name": "Alice", "age": 3}\n```'
-    server.play(Reply(status=400, body=SCHEMAS["Groq"][1]), reply(ROLE, chunk(content=text), *ending()))
-    async with agent_of(server, new_name(), tools="emulated") as agent:
-        assert (await agent.ask("A person as JSON, please.")).text == text
 
 
 ROUTES = {
@@ -313,17 +288,17 @@ async def test_given_capabilities_count_more_than_the_name(server: Playing) -> N
         provider="vllm",
         base_url=url,
         tools=[weather],
-        capabilities={"tools": "emulated", "image": True},
+        capabilities={"tools": "none", "image": True},
     ) as agent:
         await agent.ask(["What is this?", PICTURE])
-    assert sent(server) == [{"schema", "image"}]
+    assert sent(server) == [{"image"}]
 
 
 @pytest.mark.parametrize(
     ("capabilities", "words"),
     [
         ({"vision": True}, "no capability 'vision'; there are image"),
-        ({"tools": "yes"}, "one of native, emulated, none"),
+        ({"tools": "yes"}, "one of native, none"),
         ({"image": "yes"}, "must be a bool"),
         ({"context_tokens": 0}, "1 or more"),
         ({"context_tokens": 100, "max_output_tokens": 200}, "does not hold"),

@@ -50,7 +50,6 @@ DIALECTS: dict[str, Dialect] = {
     "Chat Completions of OpenAI": Dialect(replace(OPENAI, dialect="chat"), chat_answer, "/v1"),
     "vLLM": Dialect(QWEN3, chat_answer, "/v1"),
     "llama.cpp": Dialect(replace(QWEN3, provider="llama.cpp"), chat_answer, "/v1"),
-    "emulated tools": Dialect(replace(QWEN3, tools="emulated"), chat_answer, "/v1"),
     "Claude": Dialect(CLAUDE, anthropic_messages.answer, ""),
     "Gemini": Dialect(GEMINI, gemini_answer, ""),
 }

@@ -11,7 +11,8 @@ from agent.errors import InputError
 from agent.files.store import MediaStore
 from agent.history.memory import MemoryStore
 from agent.models.catalog import ModelSpec
-from agent.providers.connection import Endpoint, ServedModel, Status
+from agent.models.weights import Status
+from agent.providers.connection import Endpoint, ServedModel
 from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
@@ -169,32 +170,13 @@ async def test_missing_model_gives_way_to_an_available_one(handlers: Handlers, m
     assert menu == LARGE.id
 
 
-GUIDED = {
-    "HuggingFaceTB/SmolLM2-1.7B-Instruct": True,
-    "gemma-3-270m-it-Q8_0.gguf": True,
-    "qwen3:0.6b": True,
-    "internlm2-chat-1_8b": True,
-    "google/gemma-2b-it": False,
-    "Qwen2.5-7B-Instruct-1M": False,
-    "Mixtral-8x1B-v0.1": False,
-    "Qwen3-30B-A1B": False,
-    "phi-4-Q4_K_M.gguf": False,
-    "model-4bit": False,
-}
-"""Whether a model of this name is called small."""
-
-
 @pytest.mark.parametrize(
     ("spec", "interactive", "words"),
     [
-        (SMALL, False, "too small"),
-        (LARGE, True, "This model is guided to call tools by a schema"),
-        *(
-            (replace(LARGE, name=name), True, "This small model is guided" if small else "This model is guided")
-            for name, small in GUIDED.items()
-        ),
+        (SMALL, False, "This model, or its server, takes no tools."),
+        (LARGE, True, "Calculator, clock"),
     ],
-    ids=["no-tools", "emulated", *GUIDED],
+    ids=["no-tools", "tools"],
 )
 async def test_tools_switch_follows_model(
     handlers: Handlers, models: FakeLocalModels, spec: ModelSpec, interactive: bool, words: str

@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from agent import Agent
 from agent.i18n.translator import ENGLISH
 from agent.tools.function_tools import Tool, tool
-from agent.web import answer_frames, run_event_routes
-from agent.web.answer_frames import TEXT_SECONDS, WAIT_SECONDS, TurnFrames
+from agent.web import run_event_routes
 from agent.web.chat.answers import EVENT_SECONDS, LiveRuns
 from agent.web.chat.turns import TurnRenderer
 from agent.web.chat.views import RunningTurn
-from agent.web.run_event_routes import stream
+from agent.web.run_event_routes import TEXT_SECONDS, WAIT_SECONDS, TurnFrames, stream
 from tests.support.clocks import run_without_waiting
 from tests.support.fakes import Act, Call, FakeConnection, Pause, Step, Words
 from tests.support.views import unstored
@@ -102,7 +101,7 @@ def test_readers_share_what_is_rendered(monkeypatch: pytest.MonkeyPatch) -> None
         return render(*given, **more)
 
     monkeypatch.setattr(TurnRenderer, "render", counted)
-    monkeypatch.setattr(answer_frames, "monotonic", lambda: now)
+    monkeypatch.setattr(run_event_routes, "monotonic", lambda: now)
 
     async def read() -> list[int]:
         nonlocal now
@@ -137,9 +136,8 @@ class Inline:
 def test_growing_text_has_eight_frames_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     async def read() -> tuple[list[float], float]:
         loop = asyncio.get_running_loop()
-        for module in (answer_frames, run_event_routes):
-            monkeypatch.setattr(module, "monotonic", loop.time)
-        monkeypatch.setattr(answer_frames, "TURNS", Inline())
+        monkeypatch.setattr(run_event_routes, "monotonic", loop.time)
+        monkeypatch.setattr(run_event_routes, "TURNS", Inline())
         texts = [item for number in range(200) for item in (Pause(0.01), Words("output_text", [f"Part {number}."]))]
         live = LiveRuns(None).start(Agent(FakeConnection([Step(texts)])).run("Hi."), unstored())
         times = list[float]()

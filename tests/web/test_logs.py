@@ -8,8 +8,8 @@ import httpx
 import pytest
 from playwright.sync_api import expect
 
-from agent.web import log_levels
-from agent.web.log_levels import LogLimit
+from agent.web import server
+from agent.web.server import LogLimit
 from tests.conftest import App, Visitor
 
 MARK = "cormorant"
@@ -50,7 +50,7 @@ def test_repeated_failure_is_logged_once_a_minute(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, logger = [1000.0], logging.getLogger("test of few failures")
-    monkeypatch.setattr(log_levels, "monotonic", lambda: now[0])
+    monkeypatch.setattr(server, "monotonic", lambda: now[0])
     logger.addFilter(LogLimit())
 
     def fail(kind: type[Exception]) -> None:
@@ -74,7 +74,7 @@ def test_repeated_failure_is_logged_once_a_minute(
 def test_lines_of_one_place_are_limited(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """The text does not count, because it can contain what a client sent."""
     now, logger = [1000.0], logging.getLogger("test of few lines")
-    monkeypatch.setattr(log_levels, "monotonic", lambda: now[0])
+    monkeypatch.setattr(server, "monotonic", lambda: now[0])
     logger.addFilter(limit := LogLimit())
     logger.setLevel(logging.INFO)
 

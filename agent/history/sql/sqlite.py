@@ -20,10 +20,9 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Self, TypeVar
 
-from agent.errors import AgentError, ConfigError, HistoryError, reason_of
+from agent.errors import AgentError, ConfigError, HistoryError, OtherVersion, reason_of
 from agent.history.records import now, steady_of
-from agent.history.sql.database import Row, Value, Values, Work
-from agent.history.sql.schema import LEASE, TABLES, VERSION
+from agent.history.sql.database import LEASE, TABLES, VERSION, Row, Value, Values, Work
 from agent.history.sql.sqlite_wipe import (
     HIDE,
     deletions,
@@ -370,17 +369,17 @@ def _translated(sql: str) -> str:
 
 
 def _migrate(path: Path, connection: sqlite3.Connection) -> None:
-    """Make the tables, or bring those of an earlier version to this one. Raises `ConfigError` for other versions."""
+    """Make the tables, or bring those of an earlier version to this one. Raises `OtherVersion`."""
     # Read the version inside the transaction: another process may be doing the same.
     with transaction(connection):
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version > VERSION:
-            raise ConfigError(
+            raise OtherVersion(
                 f"The history file {str(path)!r} has schema {version}, and this version knows {VERSION}: "
                 "use a newer version, or name another file."
             )
         if 0 < version < OLDEST:
-            raise ConfigError(
+            raise OtherVersion(
                 f"The history file {str(path)!r} has schema {version}, and this version reads {OLDEST} to {VERSION}: "
                 "open it once with version 0.1.0, or name another file."
             )

@@ -24,7 +24,7 @@ from pydantic_ai.messages import (
     UserContent,
 )
 
-from agent.files.mime import detect_mime
+from agent.system.media_types import detect_mime
 from agent.transfer.imported import (
     FAILED_ANSWER,
     FOREIGN_LINK,

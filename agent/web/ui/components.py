@@ -11,8 +11,8 @@ from agent.files.transcribe import TRANSCRIPTION_MODELS, Kind, Transcriber
 from agent.i18n.text import LocalizedText, _, joined
 from agent.i18n.translator import ENGLISH, Translator
 from agent.models.catalog import ModelSpec, ProviderSpec
-from agent.models.families import billions
-from agent.providers.connection import Effort, Status, is_off, nearest
+from agent.models.weights import Status
+from agent.providers.connection import Effort, is_off, nearest
 from agent.web.chat.attachments import AttachmentPlan, media_kinds, merge_refusals, merge_usual
 from agent.web.chat.choices import Choices, usual_temperature
 from agent.web.chat.model_menu import shown_name
@@ -29,16 +29,11 @@ MAX_SUGGESTED_MODELS = 3
 Updates = dict[gr.Component, Any]
 """The return value of a handler: new values or properties by widget. All other widgets stay as they are."""
 
-SMALL = 2
-"""The billions of parameters below which a model is called small."""
 TOOL_SUPPORT = {
     "native": _("Calculator, clock, unit conversion, questions to you."),
-    "emulated": _("This model is guided to call tools by a schema; it can err more often."),
-    "none": _("This model is too small to call tools."),
+    "none": _("This model, or its server, takes no tools."),
 }
 """The remark about the tools of a model, by `ModelSpec.tools`."""
-SMALL_GUIDED = _("This small model is guided to call tools by a schema; it errs more often.")
-"""The same for a model that is guided and whose name says that it is small."""
 EFFORTS: dict[Effort, LocalizedText] = {
     "minimal": _("Minimal"),
     "low": _("Low"),
@@ -132,7 +127,7 @@ def widgets_for_model(
             else translator(_("This model has no visible reasoning.")),
         ),
         settings.tools: gr.Checkbox(
-            value=can_call and chosen.tools, interactive=can_call, info=translator(tool_support(spec))
+            value=can_call and chosen.tools, interactive=can_call, info=translator(TOOL_SUPPORT[spec.tools])
         ),
         settings.extract_text: gr.Checkbox(
             value=chosen.extract_text, info=extraction_info(spec, transcriber, translator)
@@ -153,12 +148,6 @@ def widgets_for_model(
         ),
     }
     return set_up | composer_for_model(widgets, spec, translator, transcriber=transcriber) | empty
-
-
-def tool_support(spec: ModelSpec) -> LocalizedText:
-    """Return the remark about the tools of this model."""
-    is_small = (billions(spec.name) or SMALL) < SMALL
-    return SMALL_GUIDED if spec.tools == "emulated" and is_small else TOOL_SUPPORT[spec.tools]
 
 
 def composer_for_model(

@@ -20,7 +20,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO, Literal, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -33,6 +33,21 @@ from agent.models.catalog import ModelSpec
 from agent.system.project import FILES
 
 Progress = Callable[[int, int], None]  # bytes so far, bytes in all
+
+Phase = Literal["starting", "fetching", "loading", "ready", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The progress to show while a model starts. `done` goes from 0 to 1; None if it is not known.
+
+    `phase` is "ready" as soon as any model answers. `text` and `done` can still describe a better one on its way.
+    """
+
+    phase: Phase
+    text: str
+    done: float | None = None
+
 
 PUBLIC_HUB = "https://huggingface.co"
 _TRIES = 3

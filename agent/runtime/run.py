@@ -1,15 +1,16 @@
 """One run: a handle to start, follow, await and cancel it, and to get its result.
 
-`agent.runtime.agent_loop` does the work. However that work ends, the run turns its end into an `Outcome`.
+`agent.runtime.agent_loop` does the work and writes to the run. However that work ends, the run turns its end into an
+`Outcome`.
 """
 
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncIterator, Generator, Sequence
+from collections.abc import AsyncIterator, Generator
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Generic, Never, cast
+from typing import TYPE_CHECKING, Any, Never, cast
 from uuid import uuid4
 
 from pydantic_ai.messages import ModelMessage
@@ -20,20 +21,20 @@ from agent.events import Event, EventQueue, Observers, RunEnded, RunStarted
 from agent.keyword_arguments import ExplainsAttributes, no_attribute
 from agent.messages.adapt import check_prompt
 from agent.providers.connection import ChosenLater
-from agent.providers.retry import Wait
 from agent.responses import Response
 from agent.result import FinishReason, Journal, OutputT, RunPlan, RunResult
-from agent.runtime.agent_loop import AgentLoop
-from agent.runtime.children import AgentCall
+from agent.runtime.agent_loop import AgentLoop, MessageLog, ResultBuilder
+from agent.runtime.children import AgentCall, CallingRun
 from agent.runtime.outcome import INTERNAL_ERROR, Outcome
 from agent.runtime.run_stream import RunStream
+from agent.runtime.usage_meter import UsageMeter
 from agent.suspension.suspended_run import Resumption
 from agent.system.threads import run_to_completion
 
 log = logging.getLogger(__name__)
 
 
-class Run(ExplainsAttributes, Generic[OutputT]):
+class Run(ExplainsAttributes, RunStream[OutputT]):
     """One run, as a cancellable stream of responses. Any number of readers can follow it.
 
     The work runs in its own task. It begins with `start`, which iterating and awaiting call. Leaving the iteration
@@ -50,11 +51,14 @@ class Run(ExplainsAttributes, Generic[OutputT]):
         resumed: Resumption | None = None,
         observers: Observers | None = None,
     ) -> None:
+        super().__init__(observers or Observers(), ignore_reasoning=plan.options.ignore_reasoning)
         self.id = uuid4().hex
         self.cancel_reason: str | None = None
-        self._plan, self._prompt = plan, prompt
-        self._stream = RunStream(observers or Observers(), ignore_reasoning=plan.options.ignore_reasoning)
-        self._loop = AgentLoop(self.id, plan, context, journal, resumed, self._stream)
+        self._plan, self._prompt, self._resumed = plan, prompt, resumed
+        self._messages = MessageLog(context.session_id, context.messages, journal)
+        self._meter = UsageMeter()
+        self._results = ResultBuilder(self.id, plan, self._messages, self._meter)
+        self._above: CallingRun | None = None
         self._event_loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_ending = self._is_hurried = self._end_stored = False
@@ -68,10 +72,10 @@ class Run(ExplainsAttributes, Generic[OutputT]):
 
     async def below(self, call: AgentCall) -> RunResult[OutputT]:
         """Run to the end as a child of the run that makes this call, and return the result."""
-        self._loop.calling_run.above = call.caller
-        call.caller.meter.add_child(self._loop.meter, self._loop.results.cost)
+        self._above = call.caller
+        call.caller.meter.add_child(self._meter, self._results.cost)
         if call.caller.observers:
-            self._stream.observers.add(call)
+            self.observers.add(call)
         try:
             return await self
         except asyncio.CancelledError:
@@ -85,7 +89,7 @@ class Run(ExplainsAttributes, Generic[OutputT]):
         """Begin in a task of the running event loop. A second call does nothing."""
         if self._task is None and self.result is None:
             self._event_loop = asyncio.get_running_loop()
-            self._loop.meter.start()
+            self._meter.start()
             self._task = self._event_loop.create_task(self._run_to_end(), name=f"run {self.id}")
             self._task.add_done_callback(lambda _: self._ensure_result())  # also if the task never ran
             if self.cancel_reason is not None:  # not at once: a task cancelled before its first step never runs
@@ -106,43 +110,19 @@ class Run(ExplainsAttributes, Generic[OutputT]):
 
     def refuse(self, failure: BaseException) -> None:
         """End a run that has not begun, because its conversation could not be claimed for it."""
-        self._stream.publish(self._loop.results.minimal(Outcome.from_store_failure(failure)))
+        self.publish(self._results.minimal(Outcome.from_store_failure(failure)))
 
     # The view of readers
 
     @property
-    def responses(self) -> Sequence[Response]:
-        """All responses so far.
-
-        Some servers leave out the tag before the model's thoughts. Only its closing tag then shows that the text so far
-        was reasoning, and the text's responses here become reasoning. An iteration has yielded them as text.
-        """
-        return self._stream.responses
-
-    @property
-    def relabelled(self) -> Sequence[int]:
-        """The numbers of responses that begin bubbles whose type was corrected, in the order of the corrections."""
-        return self._stream.relabelled
-
-    @property
-    def emitted_at(self) -> Sequence[float]:
-        """The times of the responses on the monotonic clock."""
-        return self._stream.emitted_at
-
-    @property
     def context(self) -> Context:
         """The conversation so far. A new run can continue from it at any moment."""
-        return self._loop.messages.context
+        return self._messages.context
 
     @property
     def reasoning(self) -> tuple[float, ...]:
         """Seconds of each reasoning bubble so far."""
-        return self._loop.meter.reasoning
-
-    @property
-    def waiting(self) -> Wait | None:
-        """The current pause before a retry, or the place in the request queue; None if the run is not waiting."""
-        return self._stream.waiting
+        return self._meter.reasoning
 
     @property
     def partial_output(self) -> OutputT | None:
@@ -152,14 +132,9 @@ class Run(ExplainsAttributes, Generic[OutputT]):
         not to fit: `result.output` is the value that counts.
         """
         if (output := self._plan.output) is not None:
-            value = output.read_partial(self._stream.last_text)
+            value = output.read_partial(self.last_text)
             self._partial = self._partial if value is None else value
         return cast("OutputT | None", self._partial)
-
-    @property
-    def result(self) -> RunResult[OutputT] | None:
-        """The result, or None before the end."""
-        return cast("RunResult[OutputT] | None", self._stream.result)
 
     @property
     def finish_reason(self) -> FinishReason | None:
@@ -173,33 +148,6 @@ class Run(ExplainsAttributes, Generic[OutputT]):
         Only an error and a limit are also a response, the last one. So readers of the responses look here for the rest.
         """
         return self.result.note.detail if self.result is not None else ""
-
-    @property
-    def done(self) -> bool:
-        """True if the run has ended and `result` is set."""
-        return self._stream.done
-
-    @property
-    def refused(self) -> InputError | None:
-        """The error of a run that cannot begin, for example because a picture cannot be fetched.
-
-        Iterating and awaiting raise it. Other readers see an `error` response.
-        """
-        return self._stream.refused
-
-    async def wait_for_update(self, seen: int, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - it does not raise
-        """Wait until there are more than `seen` responses, the run has ended, or `waiting` changes.
-
-        Returns after `timeout` seconds at the latest.
-        """
-        await self._stream.wait_for_update(seen, timeout=timeout)
-
-    async def wait_until_done(self, seconds: float) -> bool:
-        """Wait up to `seconds` for the end without waking for each token, because each wake-up costs the page time.
-
-        Return True if no more text will come. The result is set a little later, after the messages are saved.
-        """
-        return await self._stream.wait_until_done(seconds)
 
     async def finished(self) -> RunResult[OutputT]:
         """Wait for the end, begin if needed, and return the result. `await run` does the same. Raises `InputError`."""
@@ -215,7 +163,7 @@ class Run(ExplainsAttributes, Generic[OutputT]):
         follower = EventQueue()
         if self.result is not None:
             follower.on_event(RunEnded(self.result))
-        self._stream.observers.add(follower)
+        self.observers.add(follower)
         return self._follow(follower)
 
     async def _follow(self, follower: EventQueue) -> AsyncIterator[Event]:
@@ -233,13 +181,13 @@ class Run(ExplainsAttributes, Generic[OutputT]):
 
     async def __aiter__(self) -> AsyncIterator[Response]:
         self.start()
-        stream, seen = self._stream, 0
+        seen = 0
         try:
-            while not (stream.done and seen == len(stream.responses)):
-                await stream.wait_for_update(seen)
-                if stream.refused is not None:
-                    raise stream.refused
-                for response in stream.responses[seen:]:
+            while not (self.done and seen == len(self.responses)):
+                await self.wait_for_update(seen)
+                if self.refused is not None:
+                    raise self.refused
+                for response in self.responses[seen:]:
                     seen += 1
                     yield response
             await self._wait_until_released()
@@ -253,7 +201,7 @@ class Run(ExplainsAttributes, Generic[OutputT]):
         self.start()
         try:
             while not self.done:
-                await self._stream.wait_for_update(sys.maxsize)
+                await self.wait_for_update(sys.maxsize)
         except asyncio.CancelledError:
             self.cancel("reader_left")
             raise
@@ -272,80 +220,83 @@ class Run(ExplainsAttributes, Generic[OutputT]):
 
     async def _run_to_end(self) -> None:
         """Run to the end. Whatever is raised, the run gets a result and its readers wake up."""
+        # Only this frame has the loop, which writes to the run. A circle would keep an ended run, and a visitor's key,
+        # until Python looks for circles.
+        loop = AgentLoop(self._results, self, self._resumed, self._above)
         try:
-            outcome = await self._outcome()
+            outcome = await self._outcome(loop)
             self._is_ending = True
-            self._stream.end_text()
-            await run_to_completion(self._finish(outcome))
+            self.end_text()
+            await run_to_completion(self._finish(loop, outcome))
         except Exception:
             log.exception("run %s could not end as it should", self.id)
         finally:
             self._ensure_result()
-            await self._loop.calls.close(hurried=self._is_hurried)
+            await loop.calls.close(hurried=self._is_hurried)
 
-    async def _outcome(self) -> Outcome:
+    async def _outcome(self, loop: AgentLoop) -> Outcome:
         """Run the loop and turn exceptions into an outcome. Raises only KeyboardInterrupt and SystemExit."""
         try:
             if isinstance(self._plan.connection, ChosenLater):
                 await self._plan.connection.ready()
                 check_prompt(self._prompt, self._plan.connection.spec)
-            await self._loop.prepare()
-            if observers := self._stream.observers:
-                observers(RunStarted(self.id, self._plan, self._loop.messages.raw_context(), self._prompt))
-            return await self._loop.run(self._prompt)
+            await loop.prepare()
+            if self.observers:
+                self.observers(RunStarted(self.id, self._plan, self._messages.raw_context(), self._prompt))
+            return await loop.run(self._prompt)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as failure:
             try:
-                return self._outcome_from(failure)
+                return self._outcome_from(loop, failure)
             except Exception:
                 log.exception("run %s: its ending cannot be told", self.id)
                 return INTERNAL_ERROR
 
-    def _outcome_from(self, failure: BaseException) -> Outcome:
+    def _outcome_from(self, loop: AgentLoop, failure: BaseException) -> Outcome:
         match failure:
             case asyncio.CancelledError():
                 self._is_hurried = True
-                freed_at, left_running = self._loop.requests.freed_at, self._loop.calls.left_running
+                freed_at, left_running = loop.requests.freed_at, loop.calls.left_running
                 if self._cancelled_at:
                     free_after = max(0.0, freed_at - self._cancelled_at)
                     log.info("run %s: the model server was free %.0f ms after the stop", self.id, 1000 * free_after)
                 return Outcome.from_cancellation(self.cancel_reason, left_running)
             case AgentError():
-                if isinstance(failure, InputError) and not self._loop.messages.begun:
-                    self._stream.refused = failure
+                if isinstance(failure, InputError) and not self._messages.begun:
+                    self.refused = failure
                 return Outcome.from_failure(failure)
             case _:
                 log.error("run %s broke", self.id, exc_info=failure)
                 return INTERNAL_ERROR
 
-    async def _finish(self, outcome: Outcome) -> None:
+    async def _finish(self, loop: AgentLoop, outcome: Outcome) -> None:
         """Store the last message with the outcome of the run, then publish the result.
 
         Everything that can fail is computed before the write, so that the page shows the same live and after a reload.
         Nothing is stored for a run that has not begun, so a suspended run can still be resumed.
         """
-        loop = self._loop
+        messages, results = self._messages, self._results
         try:
             last, result = await loop.ending(outcome)
         except Exception:
             log.exception("run %s: its result cannot be made", self.id)
-            last, result = loop.last_whole_message(), loop.results.minimal(INTERNAL_ERROR)
-        if loop.messages.begun:
+            last, result = loop.last_whole_message(), results.minimal(INTERNAL_ERROR)
+        if messages.begun:
             try:
-                await loop.messages.append(last, result.note)
+                await messages.append(last, result.note)
                 self._end_stored = True
             except BaseException as failure:  # also a cancelled write, because readers must learn of it
                 told = None if isinstance(failure, AgentError) else failure  # a sentence needs no traceback
                 log.error("run %s: its end could not be saved: %s", self.id, failure, exc_info=told)
-                result = loop.results.mark_unsaved(result, Outcome.from_store_failure(failure))
-        self._stream.publish(result, self.cancel_reason)
+                result = results.mark_unsaved(result, Outcome.from_store_failure(failure))
+        self.publish(result, self.cancel_reason)
 
     def _ensure_result(self) -> None:
         """Publish a minimal result if `_finish` failed, and wake all readers. Uses nothing that can fail."""
         if self.result is None:
             log.error("run %s has ended without a result", self.id)
             self._is_ending = True
-            lost = self._loop.messages.begun and not self._end_stored
+            lost = self._messages.begun and not self._end_stored
             outcome = Outcome.from_store_failure(None) if lost else INTERNAL_ERROR
-            self._stream.publish(self._loop.results.minimal(outcome))
+            self.publish(self._results.minimal(outcome))
