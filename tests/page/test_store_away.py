@@ -88,8 +88,14 @@ def test_page_waits_for_its_history(
     becomes(0, lambda: unfinished(postgres))
     ann.open(app.url)
     expect(ann.mine).to_have_count(3)
-    expect(ann.chat).to_contain_text("word99")
-    expect(ann.caption).to_contain_text("another one has")
+    go_on = ann.chat.get_by_role("button", name="Continue", exact=True)
+
+    def has_the_rest() -> bool:
+        if go_on.is_visible():  # the answer was ended as lost before a page could ask for its rest
+            go_on.click()
+        return "word99" in ann.chat.inner_text()
+
+    becomes(True, has_the_rest)
     expect(ann.box).to_have_value("")
 
     for secret in (PASSWORD, QUOTED):
