@@ -59,9 +59,13 @@ OUT_OF_LIMITS = (-getattr(signal, "SIGXCPU", 24), -signal.SIGABRT, -getattr(sign
 
 
 class SandboxJob:
-    """One run of a program in the sandbox. Owns the process."""
+    """One run of a program in the sandbox. Owns the process.
+
+    `seconds` is the processor time that it took. Time in which the process could not be measured counts whole.
+    """
 
     def __init__(self, program: SandboxProgram, *arguments: str) -> None:
+        self.seconds = 0.0
         self._program, self._arguments = program, arguments
         self._process: subprocess.Popen[bytes] | None = None
         self._killed, self._lock = False, Lock()
@@ -91,8 +95,8 @@ class SandboxJob:
         Raises `TimeoutError` when the process takes longer than the program's `timeout_seconds`, and `ValueError` when
         it writes more than `max_output`.
         """
-        out, most = bytearray(), self._program.max_output
-        until = monotonic() + self._program.timeout_seconds
+        out, most, used, since = bytearray(), self._program.max_output, 0.0, monotonic()
+        until = since + self._program.timeout_seconds
         with self.start() as process:
             assert process.stdin
             assert process.stdout
@@ -101,6 +105,8 @@ class SandboxJob:
                 for thread in (Thread(target=_write, args=(process.stdin, data), daemon=True), reader):
                     thread.start()
                 reader.join(self._program.timeout_seconds)
+                if not reader.is_alive() and (found := _processor_seconds(process.pid)) is not None:
+                    used, since = found, monotonic()
                 if len(out) > most:
                     raise ValueError(f"{self._program.module.__name__} wrote more than {most} bytes")
                 process.wait(max(0.0, until - monotonic()))
@@ -110,6 +116,7 @@ class SandboxJob:
                 raise TimeoutError(f"{self._program.module.__name__} took too long") from error
             finally:
                 process.kill()
+                self.seconds = used + monotonic() - since
         return process.returncode, bytes(out)
 
     def kill(self) -> None:
@@ -144,6 +151,15 @@ async def run_in_thread(threads: Threads, work: Callable[[Callable[[SandboxJob],
         if not running.cancelled():
             running.exception()  # otherwise asyncio logs that nobody has seen it
         raise
+
+
+def _processor_seconds(process: int) -> float | None:
+    """Return the processor time of a child that nobody has waited for, or None where the system does not say it."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, LookupError, ValueError):
+        return None
 
 
 def _write(stream: IO[bytes], data: bytes) -> None:

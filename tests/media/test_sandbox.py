@@ -38,8 +38,21 @@ print(process.pid, process.stdout.readline().decode().strip(), flush=True)
 sys.stdin.read()
 """
 """An app that starts a process from a thread that has ended since, and then waits."""
+WORKS = "import time\nwhile time.process_time() < 2: pass"
+WAITS = "import time; time.sleep(2)"
+WAITS_AFTER_ITS_OUTPUT = "import os, time; os.close(1); time.sleep(2)"
 SLEEPS = "import time; print('ready', flush=True); time.sleep(60)"
 HOLDS_THE_LOCK = "print('ready', flush=True); sum(range(10**13))"
+
+
+@pytest.mark.parametrize(
+    ("code", "counts"), [(WORKS, True), (WAITS, False), (WAITS_AFTER_ITS_OUTPUT, True)], ids=["works", "waits", "hides"]
+)
+def test_only_work_counts_as_time_of_a_job(code: str, counts: bool) -> None:
+    """A document would be refused as too slow when the machine is busy."""
+    job = SandboxJob(RUNS_CODE, "-n1", "-r1", code)
+    job.run(b"")
+    assert (job.seconds > 1.9) is counts
 
 
 @pytest.fixture

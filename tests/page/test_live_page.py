@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Route, expect
 
 from tests.conftest import CONFIG, App, Visitor, becomes, in_module
+from tests.support.broken_proxies import cut_proxy
 from tests.support.http_client import marker
 from tests.support.scripted_server import Running
 
@@ -90,20 +91,22 @@ def words(count: int) -> list[str]:
 
 @pytest.mark.gate("An answer goes on after the network was gone.")
 def test_lost_network_loses_and_repeats_nothing(app: App, visit: Visit, model_server: Running) -> None:
-    visitor, held, before = visit(app.url, fresh=True), marker(), len(model_server.journal())
-    requests: list[str] = []
-    visitor.page.on("request", lambda request: requests.append(request.url) if "/runs/" in request.url else None)
-    visitor.say(f"!tokens 400 hold 60 {held}")
-    expect(visitor.bubbles.first).to_contain_text("word40")
-    visitor.page.context.set_offline(True)
-    model_server.release(held)
-    model_server.wait_for(lambda journal: journal[before]["ended"])
-    assert "word399" not in visitor.bubbles.last.inner_text()
-    visitor.page.context.set_offline(False)
-    expect(visitor.caption).to_contain_text("tokens", timeout=60_000)
-    assert shown_words(visitor) == words(400)
-    assert not requests[0].partition("after=")[2]
-    assert requests[1].partition("after=")[2]
+    with cut_proxy(app.port) as (url, cut):
+        visitor, held, before = visit(url, fresh=True), marker(), len(model_server.journal())
+        requests: list[str] = []
+        visitor.page.on("request", lambda request: requests.append(request.url) if "/runs/" in request.url else None)
+        visitor.say(f"!tokens 400 hold 60 {held}")
+        expect(visitor.bubbles.first).to_contain_text("word40")
+        visitor.page.context.set_offline(True)
+        cut()
+        model_server.release(held)
+        model_server.wait_for(lambda journal: journal[before]["ended"])
+        assert "word399" not in visitor.bubbles.last.inner_text()
+        visitor.page.context.set_offline(False)
+        expect(visitor.caption).to_contain_text("tokens")
+        assert shown_words(visitor) == words(400)
+        assert not requests[0].partition("after=")[2]
+        assert requests[1].partition("after=")[2]
 
 
 @pytest.mark.gate("An answer arrives even if a proxy holds streams back.")

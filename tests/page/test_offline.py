@@ -2,16 +2,13 @@
 
 import re
 import signal
-import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from socketserver import BaseRequestHandler, ThreadingTCPServer
-from threading import Event, Thread
+from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import expect
 
 from tests.conftest import App, Visitor
+from tests.support.broken_proxies import stubborn_proxy
 
 pytestmark = pytest.mark.browser
 
@@ -244,47 +241,6 @@ def test_server_frozen_before_the_first_view_is_noticed(
     expect(visitor.mine).to_have_count(2 if action == "Enter" else 1)
     expect(visitor.bubbles.filter(has_text="Second." if action == "Enter" else "First.")).to_be_visible()
     expect(visitor.toast).to_have_count(0)
-
-
-@contextmanager
-def stubborn_proxy(port: int) -> Iterator[str]:
-    """Run a proxy that holds the streams of answers open when the server behind it is gone. Give its URL."""
-
-    class Connection(BaseRequestHandler):
-        def handle(self) -> None:
-            browser: socket.socket = self.request
-            asked, has_left = list[bytes](), Event()
-            try:
-                server = socket.create_connection(("127.0.0.1", port))
-            except OSError:  # as a proxy that finds its servers by itself
-                browser.recv(65536)
-                browser.sendall(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
-                return
-
-            def listen() -> None:
-                with suppress(OSError):
-                    while data := browser.recv(65536):
-                        asked.append(data)
-                        server.sendall(data)
-                has_left.set()
-                with suppress(OSError):
-                    server.shutdown(socket.SHUT_RDWR)
-
-            with server:
-                Thread(target=listen, daemon=True).start()
-                with suppress(OSError):
-                    while data := server.recv(65536):
-                        browser.sendall(data)
-                if b"GET /runs/" in asked[-1]:
-                    has_left.wait()
-
-    class Proxy(ThreadingTCPServer):
-        daemon_threads = allow_reuse_address = True
-
-    with Proxy(("127.0.0.1", 0), Connection) as proxy:
-        Thread(target=proxy.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{proxy.server_address[1]}"
-        proxy.shutdown()
 
 
 def test_proxy_does_not_hide_a_dead_server(start_app: Callable[..., App], visit: Visit) -> None:

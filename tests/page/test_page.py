@@ -194,13 +194,14 @@ def test_tabs_on_one_chat_show_the_same(app: App, visit: Visit, model_server: Ru
 
 @pytest.mark.gate("A reload loses nothing of a running answer.")
 def test_reload_rejoins_running_answer(app: App, visit: Visit, model_server: Running) -> None:
-    visitor = visit(app.url)
-    visitor.say("!tokens 300 @20")  # long enough for a reload on a slow machine
+    visitor, held = visit(app.url), marker()
+    visitor.say(f"!tokens 300 hold 30 {held}")
     expect(visitor.chat).to_contain_text("word20")
     visitor.page.reload()
     expect(visitor.chat).to_contain_text("word20")
     expect(visitor.stop).to_be_visible()
     visitor.shot("reattached")
+    model_server.release(held)
     expect(visitor.chat).to_contain_text("word299")
     visitor.idle()
     expect(visitor.mine).to_have_count(1)

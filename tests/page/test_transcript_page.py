@@ -17,6 +17,7 @@ from agent.settings import ROOT
 from agent.web.ui.page_text import translated
 from tests.conftest import becomes
 from tests.peers.axe import grave
+from tests.support.http_client import marker
 from tests.support.ports import free_port
 from tests.support.scripted_server import Config, Running
 
@@ -60,7 +61,7 @@ def kinds(page: Page) -> list[str]:
 
 
 @pytest.mark.gate("A program of one's own shows an agent in a transcript.")
-def test_example_streams_an_agent_into_its_page(example: str, page: Page) -> None:
+def test_example_streams_an_agent_into_its_page(example: str, page: Page, server: Running) -> None:
     requests, errors = list[str](), list[str]()
     page.on("request", lambda request: requests.append(request.url))
     page.on("pageerror", lambda error: errors.append(str(error)))
@@ -87,11 +88,10 @@ def test_example_streams_an_agent_into_its_page(example: str, page: Page) -> Non
     page.get_by_role("button", name="Copy message").click()
     becomes(f"**Two** words. {HOSTILE}", lambda: page.evaluate("navigator.clipboard.readText()"))
 
-    ask("!pace 40 !markdown 80")
+    ask(f"!markdown 80 hold 40 {(held := marker())}")
     expect(answer.last.locator(".part").nth(1)).to_be_visible()
     answer.last.locator(".part").first.evaluate("part => part.kept = 1")
-    length = len(answer.last.inner_text())
-    becomes(True, lambda: len(answer.last.inner_text()) > length)
+    server.release(held)
     assert ended().locator(".part").first.evaluate("part => part.kept") == 1
 
     ask("!text A !error-event 1")

@@ -11,8 +11,8 @@ script says after that text is sent then. A command that ends after N tokens goe
     !reasoning WORDS          the same as reasoning
     !echo                     stream the request itself as JSON (long strings shortened)
     !tokens N [@RATE]         N tokens of `token(i)`, RATE a second
-    !tokens N hold M NAME     the same, but after M of them silence until the test calls `release(NAME)`
     !markdown N [@RATE]       N tokens of a long answer in Markdown
+    !tokens N hold M NAME     after M tokens silence until the test calls `release(NAME)`, also with `!markdown`
     !think N [@RATE]          N reasoning tokens
     !pace RATE                the rate of the commands after it
     !wait SECONDS             silence, with the headers sent
@@ -330,16 +330,20 @@ def _echo(text: str, scene: Scene) -> list[Action]:
 
 def _tokens(text: str, scene: Scene) -> list[Action]:
     count, rate = _count_and_rate(text)
-    items = [{"content": token(i)} for i in range(count)]
-    if held := re.search(r"hold (\d+) (\S+)", text):
-        at = int(held[1])
-        return [Deltas(items[:at], rate), Hold(held[2]), Deltas(items[at:], rate)]
-    return [Deltas(items, rate)]
+    return _held([{"content": token(i)} for i in range(count)], rate, text)
 
 
 def _markdown(text: str, scene: Scene) -> list[Action]:
     count, rate = _count_and_rate(text)
-    return [Deltas([{"content": piece} for piece in markdown_tokens(count)], rate)]
+    return _held([{"content": piece} for piece in markdown_tokens(count)], rate, text)
+
+
+def _held(items: list[Json], rate: float, text: str) -> list[Action]:
+    """Stream the deltas, with a silence among them if the text asks for one."""
+    if held := re.search(r"hold (\d+) (\S+)", text):
+        at = int(held[1])
+        return [Deltas(items[:at], rate), Hold(held[2]), Deltas(items[at:], rate)]
+    return [Deltas(items, rate)]
 
 
 def _think(text: str, scene: Scene) -> list[Action]:
