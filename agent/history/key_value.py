@@ -311,10 +311,10 @@ class Storage(Protocol):
         """Return the result of `work`, which changes nothing. If it `is_long`, others have their turn meanwhile."""
         ...
 
-    async def write(self, work: Work[T]) -> T:
+    async def write(self, work: Work[T], *, is_end: bool = False) -> T:
         """Return the result of `work` as if no other process had changed anything meanwhile. It can run repeatedly.
 
-        It ends even if the caller is cancelled.
+        It ends even if the caller is cancelled. See `LockWait` for `is_end`.
         """
         ...
 
@@ -440,7 +440,8 @@ class KeyValueStore:
             StoredEntry(entry.id, entry.parent_id, found, text)
             for entry, text, found in zip(entries, texts, searched, strict=True)
         ]
-        return await self._storage.write(partial(_save, saved, text, added, events, at))
+        is_end = events is not None and events.has_ended
+        return await self._storage.write(partial(_save, saved, text, added, events, at), is_end=is_end)
 
     async def get(self, conversation_id: str, *, owner: str) -> Conversation:
         """Implement `HistoryStore.get`."""

@@ -201,10 +201,10 @@ class SqliteDatabase:
         """Implement `Database.search`."""
         return await self._rows(self._searcher, sql, values)
 
-    async def write(self, work: Work[T], *, frees_space: bool = False) -> T:
-        """Implement `Database.write`. See `make_reserve` for the flag."""
+    async def write(self, work: Work[T], *, frees_space: bool = False, is_end: bool = False) -> T:
+        """Implement `Database.write`. See `make_reserve` for `frees_space`."""
         job = partial(_transact, work, self._times(), notes_deletion=False)
-        return await self._writes.run(self._in_turn(job, frees_space=frees_space))
+        return await self._writes.run(self._in_turn(job, frees_space=frees_space, is_end=is_end))
 
     async def erase(self, work: Work[T]) -> T:
         """Implement `Database.erase`: deleted conversations are hidden at first.
@@ -247,9 +247,9 @@ class SqliteDatabase:
         with naming_errors(self.path, HistoryError):
             return await connection.run(partial(_execute, self._times(), sql, values))
 
-    async def _in_turn(self, work: Job[T], *, frees_space: bool = False) -> T:
+    async def _in_turn(self, work: Job[T], *, frees_space: bool = False, is_end: bool = False) -> T:
         with naming_errors(self.path, HistoryError):
-            in_time = partial(self._in_time, work, self._lock_wait.deadline())
+            in_time = partial(self._in_time, work, self._lock_wait.deadline(), is_end)
             try:
                 return await self._writer.run(in_time)
             except sqlite3.OperationalError as error:
@@ -258,9 +258,10 @@ class SqliteDatabase:
                 await asyncio.to_thread(reserve_of(self.path).unlink, missing_ok=True)
                 return await self._writer.run(in_time)
 
-    def _in_time(self, work: Job[T], deadline: float, connection: sqlite3.Connection) -> T:
+    def _in_time(self, work: Job[T], deadline: float, is_end: bool, connection: sqlite3.Connection) -> T:
         """Run `work`, which waits for the lock."""
-        connection.execute(f"PRAGMA busy_timeout = {round(self._lock_wait.left(deadline) * 1000)}")
+        left = self._lock_wait.left(deadline, is_end=is_end)
+        connection.execute(f"PRAGMA busy_timeout = {round(left * 1000)}")
         try:
             done = work(connection)
         except sqlite3.OperationalError as error:

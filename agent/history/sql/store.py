@@ -580,7 +580,8 @@ class SqlStore:
         saved, text = next_revision(record, entries, at)
         _check_order(record, entries)
         saving = _Saving(saved, text, entries, texts, searched, is_old=saved.updated_at < at)
-        return await self._database.write(partial(self._save, saving, events))
+        is_end = events is not None and events.has_ended
+        return await self._database.write(partial(self._save, saving, events), is_end=is_end)
 
     async def get(self, conversation_id: str, *, owner: str) -> Conversation:
         """Implement `HistoryStore.get`."""
