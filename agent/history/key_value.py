@@ -461,7 +461,7 @@ class KeyValueStore:
         """Implement `HistoryStore.find`."""
         return await _load(self._storage, partial(_find, record, {*ids}, {*after}))
 
-    async def following(self, record: Conversation, entry_id: str) -> Sequence[str]:
+    async def following(self, record: Conversation, entry_id: str | None) -> Sequence[str]:
         """Implement `HistoryStore.following`."""
         return await self._storage.read(partial(_following, record, entry_id))
 
@@ -970,10 +970,14 @@ async def _find(
     return item, await view.texts([(item, place) for place in sought])
 
 
-async def _following(record: Conversation, entry_id: str, view: View) -> list[str]:
+async def _following(record: Conversation, entry_id: str | None, view: View) -> list[str]:
     item = await view.get(record.owner, record.id)
     places = [*(await view.places(item)).items()] if item else []
-    return following_of(entry_id, ((id_, place.parent_id) for id_, place in places))
+    return (
+        [id_ for id_, _ in places]
+        if entry_id is None
+        else following_of(entry_id, ((id_, place.parent_id) for id_, place in places))
+    )
 
 
 async def _search(owner: str, words: Sequence[str], limit: int, view: View) -> list[ConversationHit]:

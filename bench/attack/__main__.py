@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bench.attack.attacks import ATTACKS
-from bench.attack.client import bystander, memory
+from bench.attack.client import bystander, memory, wait_until_settled
 from bench.process import started, wait_until_up
 from tests.support.ports import free_port
 from tests.support.scripted_server import Config, running
@@ -47,10 +47,12 @@ def main() -> None:
             url, log = f"http://127.0.0.1:{port}", folder / "log"
             app = stack.enter_context(started([sys.executable, "app.py"], log, env))
             wait_until_up(app, url + "/healthz", log, READY_S)
-            with bystander(url, pause=0.2) as other, memory(app.pid) as held:
-                began = time.monotonic()
-                told = attack(url)
-                took = time.monotonic() - began
+            with bystander(url, pause=0.2) as other:
+                wait_until_settled(app.pid)
+                with memory(app.pid) as held:
+                    began = time.monotonic()
+                    told = attack(url)
+                    took = time.monotonic() - began
             is_held = not other.failures and other.slowest <= WAIT_S and held.grown <= GROWTH_MB
             missed += not is_held
             print(f"{name}: {'ok' if is_held else 'MISSED'}\n  told: {told!s:.600}\n  took {took:.1f} s")

@@ -52,6 +52,8 @@ WIPE_SECONDS, WIPE_SHARE = 2.0, 0.05
 """Seconds until the file is wiped after a deletion, and the most of the time that this takes, as a fraction."""
 STEP_PAUSE_SECONDS = 0.15
 """Seconds between the steps of this. A process that waits for the lock looks every 0.1 s whether it is free."""
+REMOVE_SECONDS = 0.04
+"""Seconds of removing deleted text between two such pauses."""
 DISK_FULL_SECONDS = 60.0
 """Seconds until this is tried again if the disk is full."""
 SHRINK_SECONDS = 1.0
@@ -277,10 +279,8 @@ class SqliteDatabase:
         return erased
 
     async def _remove_hidden(self) -> None:
-        began = time.monotonic()
         while await self._in_turn(_remove_hidden, frees_space=True):
-            await asyncio.sleep(time.monotonic() - began)  # As long as the step: another process can have its turn.
-            began = time.monotonic()
+            await self._rest()
 
     def _wipe_soon(self) -> None:
         self._has_left_text = True
@@ -395,9 +395,13 @@ def _migrate(path: Path, connection: sqlite3.Connection) -> None:
 
 
 def _remove_hidden(connection: sqlite3.Connection) -> bool:
-    has_more = remove_hidden(connection)
-    empty_log(connection)  # If another process reads the log, `_wipe` tries again.
-    return has_more
+    """Remove parts of what is hidden for a moment, and return whether there is more."""
+    ends = time.monotonic() + REMOVE_SECONDS
+    while True:
+        has_more = remove_hidden(connection)
+        empty_log(connection)  # If another process reads the log, `_wipe` tries again.
+        if not has_more or time.monotonic() >= ends:
+            return has_more
 
 
 def create_private(path: Path) -> None:

@@ -448,10 +448,11 @@ UPDATE conversations SET pinned = coalesce(CAST(:pinned AS BOOLEAN), pinned),
 WHERE id = :id AND owner = :owner AND {LIVE} RETURNING {_RECORD}
 """.format(kept="(CAST(:title AS TEXT) IS NULL OR title <> coalesce(:instead_of, title))")
 _DELETE = f"DELETE FROM conversations WHERE id = :id AND owner = :owner AND {LIVE} RETURNING 1"
-_ENTRIES = """
-SELECT entry FROM entries JOIN conversations ON conversations.id = conversation_id
+_EACH = """
+SELECT entries.{column} FROM entries JOIN conversations ON conversations.id = conversation_id
 WHERE conversation_id = :id AND owner = :owner ORDER BY entries.rowid
 """
+_ENTRY_IDS, _ENTRIES = _EACH.format(column="id"), _EACH.format(column="entry")
 _FIND = """
 SELECT entry FROM entries WHERE conversation_id = :id AND id IN (
     SELECT id FROM entries WHERE conversation_id = :id AND id IN LIST(:ids)
@@ -612,9 +613,10 @@ class SqlStore:
             self._database, await self._database.rows(_FIND, id=record.id, owner=record.owner, **wanted)
         )
 
-    async def following(self, record: Conversation, entry_id: str) -> Sequence[str]:
+    async def following(self, record: Conversation, entry_id: str | None) -> Sequence[str]:
         """Implement `HistoryStore.following`."""
-        rows = await self._database.rows(_FOLLOWING, id=record.id, owner=record.owner, entry_id=entry_id)
+        sql = _ENTRY_IDS if entry_id is None else _FOLLOWING
+        rows = await self._database.rows(sql, id=record.id, owner=record.owner, entry_id=entry_id)
         return [row[0] for row in rows]
 
     async def list(

@@ -16,18 +16,28 @@ log = logging.getLogger(__name__)
 
 KEPT_SECONDS = 24 * 3600.0
 """Files stay for this long, because a file is stored before the message that names it. Also the time between checks."""
-_LOSS, _NEVER = "lost-history", datetime(2999, 1, 1, tzinfo=UTC)
+LAST_USE = "last-use"
+"""The id of the record whose title is when the history was last used. A history that never had chats has none."""
+_LOSS, NEVER = "lost-history", datetime(2999, 1, 1, tzinfo=UTC)
 """The id of the record whose title is the time at which the history was found to be empty, and when it expires."""
 
 
 class OrphanedFiles:
-    """The housekeeping of stored files. `clock` returns Unix time in seconds."""
+    """The housekeeping of stored files. `clock` returns Unix time in seconds.
+
+    The first check of the only process that uses the history ends the deletions of killed ones: what was stored before
+    its start belongs to no message that is on its way.
+    """
 
     def __init__(
-        self, store: HistoryStore, media: MediaStore, clock: Callable[[], float] = lambda: steady_now().timestamp()
+        self,
+        store: HistoryStore,
+        media: MediaStore,
+        clock: Callable[[], float] = lambda: steady_now().timestamp(),
+        is_only: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._store, self._media, self._clock = store, media, clock
-        self._next_check = 0.0
+        self._store, self._media, self._clock, self._is_only = store, media, clock, is_only
+        self._next_check, self._began = 0.0, clock()
 
     async def remove(self) -> int:
         """Count the stored files again. Once a day, remove those that no message names, and return how many."""
@@ -36,10 +46,11 @@ class OrphanedFiles:
         if now < self._next_check:
             return 0
         is_first, self._next_check = not self._next_check, now + KEPT_SECONDS
-        before = now - KEPT_SECONDS
+        before = self._began if is_first and not self._store.is_shared and self._is_only() else now - KEPT_SECONDS
         stored = await self._media.stored_before(before)
         found = await self._media.stored_before(now) if is_first else stored  # before visitors fill a new history
-        if any(found.values()) and not {*await self._store.retention.sizes()} - {PROBE}:
+        is_empty = not {*await self._store.retention.sizes()} - {PROBE}
+        if any(found.values()) and is_empty and not await self._title(LAST_USE):
             log.error(
                 "The history is empty, but %d visitors have files. If it was lost, restore it: no file is removed. "
                 "Otherwise remove the files.",
@@ -57,15 +68,18 @@ class OrphanedFiles:
         try:
             record = await self._store.get(_LOSS, owner=PROBE)
         except NotFound:
-            record = await self._store.save(Conversation(id=_LOSS, owner=PROBE, expires_at=_NEVER))
+            record = await self._store.save(Conversation(id=_LOSS, owner=PROBE, expires_at=NEVER))
         await self._store.label(record.id, owner=PROBE, title=repr(at))
 
     async def _lost_at(self) -> float:
         """Return the Unix time at which the history was found to be empty, or 0."""
+        return float(await self._title(_LOSS) or 0)
+
+    async def _title(self, record: str) -> str:
         try:
-            return float((await self._store.get(_LOSS, owner=PROBE)).title or 0)
+            return (await self._store.get(record, owner=PROBE)).title
         except NotFound:
-            return 0.0
+            return ""
 
     async def _remove(self, owner: str, files: set[str], before: float) -> int:
         """Remove those of an owner's files that no message names, and that none refers to since this Unix time."""
