@@ -18,8 +18,8 @@ from agent.files.store import ROUTE, MediaStore
 from agent.history import Conversation, Entry, Note, now
 from agent.history.memory import MemoryStore
 from agent.settings import PublicSettings
-from agent.web.chat.answers import STILL_WRITING
 from agent.web.chat import branches
+from agent.web.chat.answers import STILL_WRITING
 from agent.web.chat.branches import COPIES, Branches, hidden_after, versions_in
 from agent.web.chat.chat_copies import pages_of
 from agent.web.chat.expiry import FOR_EVER
