@@ -5,6 +5,7 @@ It fails if an attack misses the goal. It uses only loopback and ends only proce
 minutes.
 """
 
+import os
 import sys
 import tempfile
 import time
@@ -56,7 +57,8 @@ def main() -> None:
             is_held = not other.failures and other.slowest <= WAIT_S and held.grown <= GROWTH_MB
             missed += not is_held
             print(f"{name}: {'ok' if is_held else 'MISSED'}\n  told: {told!s:.600}\n  took {took:.1f} s")
-            print(f"  memory: {held}\n  another visitor: {other}", flush=True)
+            load = os.getloadavg()[0]
+            print(f"  memory: {held}\n  another visitor: {other}\n  load: {load:.1f}", flush=True)
     sys.exit(1 if missed else 0)
 
 

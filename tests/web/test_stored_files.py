@@ -26,7 +26,7 @@ from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.expiry import ExpiredConversations
 from agent.web.chat.journal import Omitted, StoreJournal, branch
-from agent.web.chat.orphaned_files import KEPT_SECONDS, PROBE, OrphanedFiles
+from agent.web.chat.orphaned_files import KEPT_SECONDS, KNOWN_SECONDS, PROBE, OrphanedFiles
 from agent.web.chat.storage_quota import StorageQuota
 from agent.web.chat.visitor import Visitor
 from tests.conftest import App, becomes
@@ -283,10 +283,12 @@ async def test_start_ends_deletions_of_a_killed_process(
         [record] = await store.list("ann")
         assert await store.retention.erase(record)
     for is_only, removed in ((False, 0), (True, 1 if has_chats else 1 + len(named))):
-        chore = OrphanedFiles(store, media, clock=lambda: now + 60, is_only=lambda is_only=is_only: is_only)
+        chore = OrphanedFiles(
+            store, media, clock=lambda: now + 2 * KNOWN_SECONDS, is_only=lambda is_only=is_only: is_only
+        )
         assert await chore.remove() == removed
     young = await media.add("ann", file_of(100, 2), "gone")
-    os.utime(tmp_path / "media" / "ann" / young, (now + 61, now + 61))
+    os.utime(tmp_path / "media" / "ann" / young, (now + 3 * KNOWN_SECONDS, now + 3 * KNOWN_SECONDS))
     assert await chore.remove() == 0
 
 

@@ -190,15 +190,13 @@ class ExpiredConversations:
             known = [used, first]
         else:
             known = [at]
+        self._noted_at = monotonic()
         noted = " ".join(one.isoformat() for one in known)
         try:
             if title:
                 await self._store.label(LAST_USE, owner=PROBE, title=noted)
-            elif {*await self._store.retention.sizes()} - {PROBE}:
+            else:
                 await self._store.save(Conversation(id=LAST_USE, owner=PROBE, title=noted, expires_at=NEVER))
-            else:  # nothing is stored yet
-                return
-            self._noted_at = monotonic()
         except HistoryError as error:  # a full disk, which the deletion frees, or another process was first
             log.info("when the history was last used could not be noted: %s", error)
 

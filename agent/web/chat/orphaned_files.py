@@ -17,7 +17,9 @@ log = logging.getLogger(__name__)
 KEPT_SECONDS = 24 * 3600.0
 """Files stay for this long, because a file is stored before the message that names it. Also the time between checks."""
 LAST_USE = "last-use"
-"""The id of the record whose title is when the history was last used. A history that never had chats has none."""
+"""The id of the record whose title is when the history was last used. It is made with a new history."""
+KNOWN_SECONDS = 3600.0
+"""Seconds after which a history is no new one. An older one that is empty was emptied, and not lost."""
 _LOSS, NEVER = "lost-history", datetime(2999, 1, 1, tzinfo=UTC)
 """The id of the record whose title is the time at which the history was found to be empty, and when it expires."""
 
@@ -50,7 +52,7 @@ class OrphanedFiles:
         stored = await self._media.stored_before(before)
         found = await self._media.stored_before(now) if is_first else stored  # before visitors fill a new history
         is_empty = not {*await self._store.retention.sizes()} - {PROBE}
-        if any(found.values()) and is_empty and not await self._title(LAST_USE):
+        if any(found.values()) and is_empty and await self._is_new():
             log.error(
                 "The history is empty, but %d visitors have files. If it was lost, restore it: no file is removed. "
                 "Otherwise remove the files.",
@@ -73,13 +75,17 @@ class OrphanedFiles:
 
     async def _lost_at(self) -> float:
         """Return the Unix time at which the history was found to be empty, or 0."""
-        return float(await self._title(_LOSS) or 0)
-
-    async def _title(self, record: str) -> str:
         try:
-            return (await self._store.get(record, owner=PROBE)).title
+            return float((await self._store.get(_LOSS, owner=PROBE)).title or 0)
         except NotFound:
-            return ""
+            return 0.0
+
+    async def _is_new(self) -> bool:
+        try:
+            made = (await self._store.get(LAST_USE, owner=PROBE)).created_at.timestamp()
+        except NotFound:
+            return True
+        return made > self._began - KNOWN_SECONDS
 
     async def _remove(self, owner: str, files: set[str], before: float) -> int:
         """Remove those of an owner's files that no message names, and that none refers to since this Unix time."""
