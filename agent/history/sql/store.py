@@ -299,8 +299,12 @@ _TEXTS = """
 SELECT entry FROM entries JOIN conversations ON conversations.id = conversation_id
 WHERE conversation_id IN LIST(:ids) AND owner = :owner
 """
+_TEXT_PAGE = """
+SELECT entry, entries.id FROM entries JOIN conversations ON conversations.id = conversation_id
+WHERE conversation_id = :conversation AND owner = :owner AND entries.id > :after ORDER BY entries.id LIMIT 100
+"""
 _TEXT_BYTES = 1 << 20
-"""The bytes of several conversations that `texts` reads at once."""
+"""The bytes of several conversations that `texts` reads at once. A longer one is read page by page."""
 _ERASE = """
 DELETE FROM conversations
 WHERE id = :id AND owner = :owner AND revision = :revision AND expires_at IS NOT DISTINCT FROM :ends RETURNING 1
@@ -354,10 +358,17 @@ class SqlRetention:
         return {row[0]: row[1] for row in await self._database.rows(_SIZES, **_prefix(owners))}
 
     async def texts(self, owner: str) -> AsyncIterator[str]:
-        """Implement `RetentionStore.texts`. Reads a few conversations at a time, and holds no connection between."""
+        """Implement `RetentionStore.texts`. Reads a few messages at a time, and holds no connection between."""
         for ids in _portions(await self._database.rows(_IDS, owner=owner)):
-            for row in await self._database.rows(_TEXTS, ids=ids, owner=owner):
-                yield row[0]
+            if len(ids) > 1:
+                for row in await self._database.rows(_TEXTS, ids=ids, owner=owner):
+                    yield row[0]
+                continue
+            values = {"conversation": ids[0], "owner": owner}
+            page: Sequence[Row] = [("", "")]
+            while page := await self._database.rows(_TEXT_PAGE, after=page[-1][1], **values):
+                for row in page:
+                    yield row[0]
 
     async def erase(self, record: Conversation) -> bool:
         """Implement `RetentionStore.erase`."""

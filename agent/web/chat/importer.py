@@ -38,6 +38,8 @@ from agent.web.chat.titles import NumberedTitles
 from agent.web.chat.transcript import has_visible
 from agent.web.chat.visitor import Visitor
 
+PAGE = 500
+"""Messages of a conversation that are stored at once."""
 AT_ONCE = 2
 """Imports that are read at once, all but one of them of one network address; others wait.
 
@@ -254,18 +256,14 @@ class Importer:
         outcome, ids, stored = _Outcome(), dict[str, str](), set[str]()
         async with self._storage(visitor, outcome) as (records, reserve):
             await _reserve(reserve, size)
-            began, numbered = now(), NumberedTitles([one.title for one in records if one.title]).title_for(title)
-            record = Conversation(owner=visitor.owner, title=numbered)
+            numbered = NumberedTitles([one.title for one in records if one.title]).title_for(title)
+            record = hidden(Conversation(owner=visitor.owner, title=numbered), now())
 
             async def store(page: Sequence[Entry]) -> None:
-                if outcome.new:
-                    outcome.new[:] = [await writable(self._store, *outcome.new)]
-                before = outcome.new[0] if outcome.new else record
+                nonlocal record
                 files = {id_: source for id_, source in links.files.items() if id_ not in stored}
                 stored.update(files)
-                added = hidden(replace(before, head_id=page[-1].id), began)
-                await self._save(added, page, files, outcome.left_out, outcome.new, ids)
-                del outcome.new[:-1]
+                record = await self._add_page(replace(record, head_id=page[-1].id), page, files, outcome, ids)
 
             async for page in pages:
                 await run_to_completion(store(page))
@@ -403,8 +401,32 @@ class Importer:
             entries += added
             files |= more
         title = titles.title_for(record.title) if has_visible(record.title) else ""
-        record = hidden(replace(record, title=title, owner=owner, revision=0), began)
-        await self._save(record, entries, files, outcome.left_out, outcome.new)
+        stored, ids = hidden(replace(record, title=title, owner=owner, revision=0), began), dict[str, str]()
+        for at in range(0, max(len(entries), 1), PAGE):
+            page, is_last = entries[at : at + PAGE], at + PAGE >= len(entries)
+            head, ends = (record.head_id, record.branches) if is_last else (page[-1].id, ())
+            stored = replace(stored, head_id=head, branches=ends)
+            stored = await self._add_page(stored, page, {} if at else files, outcome, ids)
+
+    async def _add_page(
+        self,
+        record: Conversation,
+        page: Sequence[Entry],
+        files: Mapping[str, FileSource],
+        outcome: _Outcome,
+        ids: dict[str, str],
+    ) -> Conversation:
+        """Store a page of a hidden conversation, and return the stored record, which is then the last new one.
+
+        The text of all messages at once would need as much memory as they do.
+        """
+        if record.revision:
+            before = outcome.new[-1] = await writable(self._store, outcome.new[-1])
+            record = replace(record, expires_at=before.expires_at)
+        await self._save(hidden(record, record.imported_at or now()), page, files, outcome.left_out, outcome.new, ids)
+        if record.revision:
+            del outcome.new[-2]
+        return outcome.new[-1]
 
     async def _save(
         self,
