@@ -227,11 +227,11 @@ class HistoryStore(Protocol):
         """
         ...
 
-    async def following(self, record: Conversation, entry_id: str) -> Sequence[str]:
+    async def following(self, record: Conversation, entry_id: str | None) -> Sequence[str]:
         """Return the ids of this entry and of all that follow it on any branch, in the order of their storage.
 
-        No message is read. Returns nothing if there is no such entry, or if `record.owner` does not own the stored
-        conversation.
+        None stands for all entries of the conversation. No message is read. Returns nothing if there is no such entry,
+        or if `record.owner` does not own the stored conversation.
         """
         ...
 

@@ -115,9 +115,9 @@ class JsonStorage(LocalView):
         with self._naming_errors(HistoryError):
             return await HISTORY_FILES.run(lambda: finish(work(self)))
 
-    async def write(self, work: Work[T]) -> T:
+    async def write(self, work: Work[T], *, is_end: bool = False) -> T:
         """Implement `Storage.write`. No other process writes meanwhile."""
-        return await self._work.run(self._in_turn(work, self._lock_wait.deadline()))
+        return await self._work.run(self._in_turn(work, self._lock_wait.deadline(), is_end))
 
     async def aclose(self) -> None:
         """Implement `Storage.aclose`."""
@@ -361,20 +361,20 @@ class JsonStorage(LocalView):
             if item is None or index.name not in map(name_of, item.links):
                 index.unlink()
 
-    async def _in_turn(self, work: Work[T], deadline: float) -> T:
+    async def _in_turn(self, work: Work[T], deadline: float, is_end: bool) -> T:
         async with self._turn:
             with self._naming_errors(HistoryError):
-                return await HISTORY_FILES.run(self._alone, work, deadline)
+                return await HISTORY_FILES.run(self._alone, work, deadline, is_end)
 
-    def _alone(self, work: Work[T], deadline: float) -> T:
-        with self._locked(deadline):
+    def _alone(self, work: Work[T], deadline: float, is_end: bool) -> T:
+        with self._locked(deadline, is_end=is_end):
             return finish(work(self))
 
     @contextmanager
-    def _locked(self, deadline: float) -> Generator[None]:
+    def _locked(self, deadline: float, *, is_end: bool = False) -> Generator[None]:
         """Hold the lock between processes. The system releases it if this process is killed."""
         with open(os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600), "wb") as file:
-            until = time.monotonic() + self._lock_wait.left(deadline)
+            until = time.monotonic() + self._lock_wait.left(deadline, is_end=is_end)
             while not lock_descriptor(file.fileno(), blocking=False):
                 if time.monotonic() >= until:
                     self._lock_wait.end(is_in_vain=True)

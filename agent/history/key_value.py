@@ -314,10 +314,10 @@ class Storage(Protocol):
         """Return the result of `work`, which changes nothing. If it `is_long`, others have their turn meanwhile."""
         ...
 
-    async def write(self, work: Work[T]) -> T:
+    async def write(self, work: Work[T], *, is_end: bool = False) -> T:
         """Return the result of `work` as if no other process had changed anything meanwhile. It can run repeatedly.
 
-        It ends even if the caller is cancelled.
+        It ends even if the caller is cancelled. See `LockWait` for `is_end`.
         """
         ...
 
@@ -443,7 +443,8 @@ class KeyValueStore:
             StoredEntry(entry.id, entry.parent_id, found, text)
             for entry, text, found in zip(entries, texts, searched, strict=True)
         ]
-        return await self._storage.write(partial(_save, saved, text, added, events, at))
+        is_end = events is not None and events.has_ended
+        return await self._storage.write(partial(_save, saved, text, added, events, at), is_end=is_end)
 
     async def get(self, conversation_id: str, *, owner: str) -> Conversation:
         """Implement `HistoryStore.get`."""
@@ -463,7 +464,7 @@ class KeyValueStore:
         """Implement `HistoryStore.find`."""
         return await _load(self._storage, partial(_find, record, {*ids}, {*after}))
 
-    async def following(self, record: Conversation, entry_id: str) -> Sequence[str]:
+    async def following(self, record: Conversation, entry_id: str | None) -> Sequence[str]:
         """Implement `HistoryStore.following`."""
         return await self._storage.read(partial(_following, record, entry_id))
 
@@ -972,10 +973,14 @@ async def _find(
     return item, await view.texts([(item, place) for place in sought])
 
 
-async def _following(record: Conversation, entry_id: str, view: View) -> list[str]:
+async def _following(record: Conversation, entry_id: str | None, view: View) -> list[str]:
     item = await view.get(record.owner, record.id)
     places = [*(await view.places(item)).items()] if item else []
-    return following_of(entry_id, ((id_, place.parent_id) for id_, place in places))
+    return (
+        [id_ for id_, _ in places]
+        if entry_id is None
+        else following_of(entry_id, ((id_, place.parent_id) for id_, place in places))
+    )
 
 
 async def _search(owner: str, words: Sequence[str], limit: int, view: View) -> list[ConversationHit]:

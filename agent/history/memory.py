@@ -40,7 +40,7 @@ class MemoryStorage(LocalView):
         """Implement `Storage.read`. Long work runs in a thread."""
         return await DECODING.run(lambda: finish(work(self))) if is_long else finish(work(self))
 
-    async def write(self, work: Work[T]) -> T:
+    async def write(self, work: Work[T], *, is_end: bool = False) -> T:
         """Implement `Storage.write`."""
         return finish(work(self))
 

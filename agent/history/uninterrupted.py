@@ -18,7 +18,8 @@ class LockWait:
     """The time for which the writes of a store, one after the other, wait for the lock of another process.
 
     It is `seconds`. After a write that waited in vain, it ends `seconds` after the call. Soon after, it is only a
-    moment: one request can make several writes, and is refused hardly later than one.
+    moment: one request can make several writes, and is refused hardly later than one. The end of an answer always
+    waits until `seconds` after the call, because nobody can send it again.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -29,10 +30,10 @@ class LockWait:
         """Return when the wait of a write that is called now ends, if the one before it waits in vain."""
         return monotonic() + self._seconds
 
-    def left(self, deadline: float) -> float:
-        """Return the seconds for which the write that begins now waits."""
-        left = deadline - monotonic() if self._is_in_vain else self._seconds
-        self._is_soon = monotonic() < self._failed_at + AFTER_LOCK_SECONDS
+    def left(self, deadline: float, *, is_end: bool = False) -> float:
+        """Return the seconds for which the write that begins now waits. `is_end`: it has the end of an answer."""
+        left = deadline - monotonic() if self._is_in_vain or is_end else self._seconds
+        self._is_soon = not is_end and monotonic() < self._failed_at + AFTER_LOCK_SECONDS
         return max(0.0, min(left, SHORT_LOCK_SECONDS) if self._is_soon else left)
 
     def end(self, *, is_in_vain: bool) -> None:

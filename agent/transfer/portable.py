@@ -10,7 +10,6 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequenc
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import chain
 from math import inf
 from typing import Any, cast
 
@@ -51,11 +50,7 @@ async def export_json(store: HistoryStore, media: MediaStore, records: Sequence[
             continue
         yield b',\n{"conversation":' + _record_text(record).encode() + b',"entries":['
         separator = b"\n"
-        for at in range(0, len(ids), PAGE):
-            page = ids[at : at + PAGE]
-            entries = await store.find(record, ids=page)
-            if len(entries) < len(page):
-                raise NotFound(NO_CONVERSATION)
+        async for entries in entries_of(store, record, ids):
             files |= await DOCUMENT_THREADS.run(files_named_in, [entry.message for entry in entries])
             async with aclosing(DOCUMENT_THREADS.steps(_entry_pieces(entries))) as steps:
                 async for texts in steps:
@@ -69,16 +64,25 @@ async def export_json(store: HistoryStore, media: MediaStore, records: Sequence[
     yield b"]\n"
 
 
-async def all_ids(store: HistoryStore, record: Conversation) -> list[str]:
-    """Return the ids of all entries of a conversation, those of each version of the first message together.
-
-    Raises `NotFound` if it is deleted meanwhile.
-    """
-    begins = [entry.id for entry in await store.find(record, after=[None])]
-    ids = [await store.following(record, begin) for begin in begins]
-    if not all(ids) or (record.head_id is not None and not ids):
+async def all_ids(store: HistoryStore, record: Conversation) -> Sequence[str]:
+    """Return the ids of all entries of a conversation. Raises `NotFound` if it is deleted meanwhile."""
+    ids = await store.following(record, None)
+    if record.head_id is not None and not ids:
         raise NotFound(NO_CONVERSATION)
-    return [*chain.from_iterable(ids)]
+    return ids
+
+
+async def entries_of(
+    store: HistoryStore, record: Conversation, ids: Sequence[str] | None = None
+) -> AsyncGenerator[Sequence[Entry]]:
+    """Yield these entries of a conversation, or all, page by page. Raises `NotFound` if it is deleted meanwhile."""
+    ids = await all_ids(store, record) if ids is None else ids
+    for at in range(0, len(ids), PAGE):
+        page = ids[at : at + PAGE]
+        entries = await store.find(record, ids=page)
+        if len(entries) < len(page):
+            raise NotFound(NO_CONVERSATION)
+        yield entries
 
 
 def _entry_pieces(entries: Sequence[Entry]) -> Iterator[bytes]:

@@ -226,7 +226,7 @@ async def _lifespan(services: _Services, watchdog: Watchdog) -> AsyncGenerator[N
         conversations.running.lost.end_all,
     ]
     if _knows_all_messages(services.settings):
-        chores.append(OrphanedFiles(services.store, services.media).remove)
+        chores.append(OrphanedFiles(services.store, services.media, is_only=services.is_only).remove)
 
     def is_busy() -> bool:
         return conversations.live_runs.count > 0 or services.importer.is_running
@@ -264,7 +264,11 @@ class _ConversationExpiry:
     def __init__(self, services: _Services) -> None:
         self._services = services
         in_use = services.conversations.list.is_in_use
-        periods, is_importing = RetentionPeriods.of(services.settings), services.importer.is_storing
+        periods, importer = RetentionPeriods.of(services.settings), services.importer
+
+        def is_importing(owner: str) -> bool:
+            return importer.is_storing(owner) or services.conversations.branches.is_copying(owner)
+
         self._expired = ExpiredConversations(
             services.store, services.media, in_use, is_importing, periods, services.is_only
         )

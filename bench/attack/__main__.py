@@ -5,6 +5,7 @@ It fails if an attack misses the goal. It uses only loopback and ends only proce
 minutes.
 """
 
+import os
 import sys
 import tempfile
 import time
@@ -12,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bench.attack.attacks import ATTACKS
-from bench.attack.client import bystander, memory
+from bench.attack.client import bystander, memory, wait_until_settled
 from bench.process import started, wait_until_up
 from tests.support.ports import free_port
 from tests.support.scripted_server import Config, running
@@ -47,14 +48,17 @@ def main() -> None:
             url, log = f"http://127.0.0.1:{port}", folder / "log"
             app = stack.enter_context(started([sys.executable, "app.py"], log, env))
             wait_until_up(app, url + "/healthz", log, READY_S)
-            with bystander(url, pause=0.2) as other, memory(app.pid) as held:
-                began = time.monotonic()
-                told = attack(url)
-                took = time.monotonic() - began
+            with bystander(url, pause=0.2) as other:
+                wait_until_settled(app.pid)
+                with memory(app.pid) as held:
+                    began = time.monotonic()
+                    told = attack(url)
+                    took = time.monotonic() - began
             is_held = not other.failures and other.slowest <= WAIT_S and held.grown <= GROWTH_MB
             missed += not is_held
             print(f"{name}: {'ok' if is_held else 'MISSED'}\n  told: {told!s:.600}\n  took {took:.1f} s")
-            print(f"  memory: {held}\n  another visitor: {other}", flush=True)
+            load = os.getloadavg()[0]
+            print(f"  memory: {held}\n  another visitor: {other}\n  load: {load:.1f}", flush=True)
     sys.exit(1 if missed else 0)
 
 

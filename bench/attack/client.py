@@ -169,6 +169,15 @@ class Memory:
         return f"{self.before:.0f} MB before, {self.peak:.0f} at most, {self.after:.0f} after"
 
 
+def wait_until_settled(pid: int, seconds: float = 4.0) -> None:
+    """Wait until the memory of a process stays as it is: it imports libraries after it has started."""
+    process, before, since = psutil.Process(pid), 0.0, time.monotonic()
+    while time.monotonic() - since < seconds:
+        time.sleep(0.2)
+        if abs((now := process.memory_info().rss / MB) - before) > 2:
+            before, since = now, time.monotonic()
+
+
 @contextmanager
 def memory(pid: int, *, settle: float = 2.0) -> Iterator[Memory]:
     """Measure during the block, and once more `settle` seconds later."""

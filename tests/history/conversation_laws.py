@@ -517,7 +517,10 @@ async def following_entries_are_those_of_all_branches(trial: Trial) -> None:
     same(await store.following(record, third[0].id), [entry.id for entry in third], "what follows on another branch")
     same(await store.following(record, last[0].id), [last[0].id], "what follows the last message")
     same(await store.following(record, new_id()), [], "what follows a missing entry")
-    same(await store.following(replace(record, owner=MALLORY), first.id), [], "what another owner finds")
+    all_ids = [entry.id for entry in (first, second, *third, *other, *last)]
+    same(await store.following(record, None), all_ids, "the ids of all entries")
+    for id_ in (first.id, None):
+        same(await store.following(replace(record, owner=MALLORY), id_), [], "what another owner finds")
 
 
 @law("base")

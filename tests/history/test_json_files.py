@@ -345,6 +345,22 @@ async def test_writes_after_one_that_waited_in_vain_hardly_wait(tmp_path: Path) 
         assert (await store.save(record)).revision == 2
 
 
+async def test_end_of_an_answer_waits_after_one_in_vain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.history.uninterrupted.AFTER_LOCK_SECONDS", 60.0)
+    async with aclosing(await JsonStore.open(tmp_path, patience=30.0)) as store:
+        record, _ = await started(store)
+        with (tmp_path / "lock").open("rb") as other:
+            assert lock_descriptor(other.fileno(), blocking=False)
+            store._storage._lock_wait._seconds = 0.1  # type: ignore[attr-defined]
+            with pytest.raises(HistoryError, match="locked"):
+                await store.save(record)
+            store._storage._lock_wait._seconds = 30.0  # type: ignore[attr-defined]
+            ending = asyncio.create_task(store.save(record, (), events_of(record, 1, ended=True)))
+            await asyncio.wait({ending}, timeout=0.5)
+            assert not ending.done()
+        assert (await ending).revision == 2
+
+
 async def test_many_can_create_the_folder_at_once(tmp_path: Path) -> None:
     stores = await asyncio.gather(*(JsonStore.open(tmp_path / "new" / "history") for _ in range(8)))
     record, entries = await started(stores[0])

@@ -35,6 +35,7 @@ from tests.support.history_stores import (
     titled,
     traced,
 )
+from tests.support.history_writer import events_of
 from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -414,6 +415,24 @@ async def test_writes_after_one_that_waited_in_vain_hardly_wait(tmp_path: Path) 
             assert time.monotonic() - began < 15, "each write waited for itself"
             other.execute("ROLLBACK")
         await started(store)
+
+
+async def test_end_of_an_answer_waits_after_one_in_vain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.history.uninterrupted.AFTER_LOCK_SECONDS", 60.0)
+    path = tmp_path / "history.db"
+    async with aclosing(await SqliteStore.open(path, busy_timeout=30.0)) as store:
+        record, _ = await started(store)
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            store._database._lock_wait._seconds = 0.1  # type: ignore[attr-defined]
+            with pytest.raises(HistoryError, match="locked"):
+                await store.save(record)
+            store._database._lock_wait._seconds = 30.0  # type: ignore[attr-defined]
+            ending = asyncio.create_task(store.save(record, (), events_of(record, 1, ended=True)))
+            await asyncio.wait({ending}, timeout=0.5)
+            assert not ending.done()
+            other.execute("ROLLBACK")
+        assert (await ending).revision == 2
 
 
 OF_0_1_0 = (ROOT / "tests" / "history" / "history_of_0.1.0.sql").read_text()

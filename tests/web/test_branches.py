@@ -1,21 +1,27 @@
 """Versions of a message, and chats that begin like another one."""
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserPromptPart
+from pydantic_ai.messages import BinaryContent, ImageUrl, ModelRequest, ModelResponse, TextPart, UserPromptPart
 
-from agent.errors import Conflict, Limited, NotFound
-from agent.files.store import MediaStore
-from agent.history import Conversation, Entry, Note
+from agent.errors import Conflict, HistoryError, Limited, NotFound
+from agent.files.references import reference_of
+from agent.files.store import ROUTE, MediaStore
+from agent.history import Conversation, Entry, Note, now
 from agent.history.memory import MemoryStore
 from agent.settings import PublicSettings
+from agent.web.chat import branches
 from agent.web.chat.answers import STILL_WRITING
 from agent.web.chat.branches import COPIES, Branches, hidden_after, versions_in
+from agent.web.chat.chat_copies import pages_of
 from agent.web.chat.expiry import FOR_EVER
 from agent.web.chat.journal import branch
 from agent.web.chat.storage_quota import StorageQuota
@@ -161,6 +167,44 @@ async def test_copy_needs_room(tmp_path: Path) -> None:
     with pytest.raises(Limited):
         await house.branches.copy(ANN, house.record.id, first)
     assert len(await house.store.list("ann")) == 1
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_copy_is_hidden_until_it_is_whole(house: House, monkeypatch: pytest.MonkeyPatch, *, fails: bool) -> None:
+    """It is stored page by page, so that a long chat is never in memory as a whole."""
+    await house.turn("one")
+    second = await house.turn("two", after=house.record.head_id)
+    file = await house.media.add("ann", BinaryContent(b"1", media_type="image/png"), f"{house.record.id}/{second}")
+    picture = ModelRequest([UserPromptPart([ImageUrl(ROUTE + file)])])
+    last = Entry(parent_id=house.record.head_id, message=picture, note=Note(ended="stop"))
+    house.record = await house.store.save(replace(house.record, head_id=last.id), [last])
+    monkeypatch.setattr(branches, "pages_of", partial(pages_of, page_bytes=1))
+    save, pages = house.store.save, list[int]()
+
+    async def watched(record: Conversation, entries: Sequence[Entry] = (), events: None = None) -> Conversation:
+        pages.append(len(entries))
+        if fails and len(pages) == 5:
+            raise HistoryError("full")
+        saved = await save(record, entries, events)
+        assert [one.id for one in await house.store.list("ann")] == [house.record.id], "a part is shown"
+        return saved
+
+    monkeypatch.setattr(house.store, "save", watched)
+    copying = house.branches.copy(ANN, house.record.id, last.id)
+    if fails:
+        with pytest.raises(HistoryError, match="full"):
+            await copying
+        assert {*await house.store.retention.sizes()} == {"ann"}
+        assert await house.store.retention.expiring(now()) == []
+    else:
+        copied, original = await copying, house.record
+        assert await house.shown(copied) == ["one", "two", ""]
+        house.record = original
+    assert pages == [1] * 5
+    assert not house.branches.is_copying("ann")
+    references = {file: [reference_of(house.record.id, one) for one in (second, last.id)]}
+    await house.media.remove_references("ann", references)
+    assert bool(await house.media.files("ann")) is not fails, "the copy has a reference to the file"
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=14), st.integers(0, 30))

@@ -263,8 +263,8 @@ class ReadingStore(MemoryStore):
 
     meanwhile: Callable[[Conversation], Awaitable[None]] | None = None
 
-    async def entries(self, record: Conversation) -> Sequence[Entry]:
-        found = await super().entries(record)
+    async def find(self, record: Conversation, **wanted: Any) -> Sequence[Entry]:
+        found = await super().find(record, **wanted)
         if self.meanwhile is not None:
             await self.meanwhile(record)
         return found

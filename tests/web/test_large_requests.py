@@ -442,8 +442,7 @@ async def test_no_route_of_a_large_chat_holds_the_loop(
                         record, token, asked_in = await stored_chat(chats._store, owner, messages())
                     parts = request_to_stored(method, path, record, token, asked_in[entry])
                     with longest_step() as longest:
-                        waits = not path.startswith(("/export", "/own-data"))  # these would take minutes
-                        answer = await asked(app, method, cookie=cookie, query=query, waits=waits, **parts)
+                        answer = await asked(app, method, cookie=cookie, query=query, waits=True, **parts)
                         statuses[answer.status] += 1
                         await until(lambda: not chats.live_runs.count)
                     steps += longest

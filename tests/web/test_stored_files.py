@@ -24,8 +24,9 @@ from agent.providers.connection import Endpoint, ServedModel
 from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
-from agent.web.chat.expiry import KEPT_SECONDS, PROBE, OrphanedFiles
+from agent.web.chat.expiry import KEPT_SECONDS, PROBE, ExpiredConversations, OrphanedFiles
 from agent.web.chat.journal import Omitted, StoreJournal, branch
+from agent.web.chat.orphaned_files import KEPT_SECONDS, KNOWN_SECONDS, PROBE, OrphanedFiles
 from agent.web.chat.storage_quota import StorageQuota
 from agent.web.chat.visitor import Visitor
 from tests.conftest import App, becomes
@@ -267,6 +268,28 @@ async def test_orphaned_files_go_after_a_day(store: MemoryStore | SqliteStore, t
     ahead = KEPT_SECONDS + 60
     assert await chore.remove() == 2
     assert {path.name for path in stored(tmp_path / "media")} == {*named, notes.name}
+
+
+@pytest.mark.parametrize("has_chats", [True, False], ids=["chats", "empty"])
+async def test_start_ends_deletions_of_a_killed_process(
+    store: MemoryStore | SqliteStore, tmp_path: Path, *, has_chats: bool
+) -> None:
+    """Only if no other process uses the history: its files can belong to messages that are on their way."""
+    media, now = MediaStore(tmp_path / "media"), time()
+    named = await talk(store, media, tmp_path / "media", "ann")
+    await media.add("bob", file_of(100, 1), "gone")
+    await ExpiredConversations(store, media, lambda _: False).delete()
+    if not has_chats:  # as `OwnData.delete_all` does first
+        [record] = await store.list("ann")
+        assert await store.retention.erase(record)
+    for is_only, removed in ((False, 0), (True, 1 if has_chats else 1 + len(named))):
+        chore = OrphanedFiles(
+            store, media, clock=lambda: now + 2 * KNOWN_SECONDS, is_only=lambda is_only=is_only: is_only
+        )
+        assert await chore.remove() == removed
+    young = await media.add("ann", file_of(100, 2), "gone")
+    os.utime(tmp_path / "media" / "ann" / young, (now + 3 * KNOWN_SECONDS, now + 3 * KNOWN_SECONDS))
+    assert await chore.remove() == 0
 
 
 @pytest.mark.parametrize("age", [2 * KEPT_SECONDS, 120], ids=["old", "young"])

@@ -43,8 +43,8 @@ class Database(Protocol):
         """Return the rows of a query that can take long."""
         ...
 
-    async def write(self, work: Work[T], *, frees_space: bool = False) -> T:
-        """Run `work` in a transaction. With `frees_space`, it also works on a full disk."""
+    async def write(self, work: Work[T], *, frees_space: bool = False, is_end: bool = False) -> T:
+        """Run `work` in a transaction. With `frees_space`, also on a full disk. See `LockWait` for `is_end`."""
         ...
 
     async def erase(self, work: Work[T]) -> T:

@@ -178,7 +178,7 @@ class PostgresDatabase:
         """Implement `Database.search`."""
         return await self.rows(sql, **values)
 
-    async def write(self, work: Work[T], *, frees_space: bool = False) -> T:
+    async def write(self, work: Work[T], *, frees_space: bool = False, is_end: bool = False) -> T:
         """Implement `Database.write`."""
 
         async def in_transaction(connection: AsyncConnection) -> T:

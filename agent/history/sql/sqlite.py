@@ -51,6 +51,8 @@ WIPE_SECONDS, WIPE_SHARE = 2.0, 0.05
 """Seconds until the file is wiped after a deletion, and the most of the time that this takes, as a fraction."""
 STEP_PAUSE_SECONDS = 0.15
 """Seconds between the steps of this. A process that waits for the lock looks every 0.1 s whether it is free."""
+REMOVE_SECONDS = 0.04
+"""Seconds of removing deleted text between two such pauses."""
 DISK_FULL_SECONDS = 60.0
 """Seconds until this is tried again if the disk is full."""
 SHRINK_SECONDS = 1.0
@@ -200,10 +202,10 @@ class SqliteDatabase:
         """Implement `Database.search`."""
         return await self._rows(self._searcher, sql, values)
 
-    async def write(self, work: Work[T], *, frees_space: bool = False) -> T:
-        """Implement `Database.write`. See `make_reserve` for the flag."""
+    async def write(self, work: Work[T], *, frees_space: bool = False, is_end: bool = False) -> T:
+        """Implement `Database.write`. See `make_reserve` for `frees_space`."""
         job = partial(_transact, work, self._times(), notes_deletion=False)
-        return await self._writes.run(self._in_turn(job, frees_space=frees_space))
+        return await self._writes.run(self._in_turn(job, frees_space=frees_space, is_end=is_end))
 
     async def erase(self, work: Work[T]) -> T:
         """Implement `Database.erase`: deleted conversations are hidden at first.
@@ -246,9 +248,9 @@ class SqliteDatabase:
         with naming_errors(self.path, HistoryError):
             return await connection.run(partial(_execute, self._times(), sql, values))
 
-    async def _in_turn(self, work: Job[T], *, frees_space: bool = False) -> T:
+    async def _in_turn(self, work: Job[T], *, frees_space: bool = False, is_end: bool = False) -> T:
         with naming_errors(self.path, HistoryError):
-            in_time = partial(self._in_time, work, self._lock_wait.deadline())
+            in_time = partial(self._in_time, work, self._lock_wait.deadline(), is_end)
             try:
                 return await self._writer.run(in_time)
             except sqlite3.OperationalError as error:
@@ -257,9 +259,10 @@ class SqliteDatabase:
                 await asyncio.to_thread(reserve_of(self.path).unlink, missing_ok=True)
                 return await self._writer.run(in_time)
 
-    def _in_time(self, work: Job[T], deadline: float, connection: sqlite3.Connection) -> T:
+    def _in_time(self, work: Job[T], deadline: float, is_end: bool, connection: sqlite3.Connection) -> T:
         """Run `work`, which waits for the lock."""
-        connection.execute(f"PRAGMA busy_timeout = {round(self._lock_wait.left(deadline) * 1000)}")
+        left = self._lock_wait.left(deadline, is_end=is_end)
+        connection.execute(f"PRAGMA busy_timeout = {round(left * 1000)}")
         try:
             done = work(connection)
         except sqlite3.OperationalError as error:
@@ -275,10 +278,8 @@ class SqliteDatabase:
         return erased
 
     async def _remove_hidden(self) -> None:
-        began = time.monotonic()
         while await self._in_turn(_remove_hidden, frees_space=True):
-            await asyncio.sleep(time.monotonic() - began)  # As long as the step: another process can have its turn.
-            began = time.monotonic()
+            await self._rest()
 
     def _wipe_soon(self) -> None:
         self._has_left_text = True
@@ -393,9 +394,13 @@ def _migrate(path: Path, connection: sqlite3.Connection) -> None:
 
 
 def _remove_hidden(connection: sqlite3.Connection) -> bool:
-    has_more = remove_hidden(connection)
-    empty_log(connection)  # If another process reads the log, `_wipe` tries again.
-    return has_more
+    """Remove parts of what is hidden for a moment, and return whether there is more."""
+    ends = time.monotonic() + REMOVE_SECONDS
+    while True:
+        has_more = remove_hidden(connection)
+        empty_log(connection)  # If another process reads the log, `_wipe` tries again.
+        if not has_more or time.monotonic() >= ends:
+            return has_more
 
 
 def create_private(path: Path) -> None:

@@ -121,10 +121,12 @@ def has_free_pages(connection: sqlite3.Connection) -> bool:
 
 
 def shrink(connection: sqlite3.Connection) -> None:
-    """Give some free pages back to the disk."""
+    """Give some free pages back to the disk. If others use the log, the file gets shorter later."""
     ends = time.monotonic() + WIPE_STEP_SECONDS
-    while empty_log(connection) and has_free_pages(connection) and time.monotonic() < ends:
+    while has_free_pages(connection):
         connection.executescript(f"PRAGMA incremental_vacuum({STEP_PAGES})")  # `execute` would end after one page
+        if not empty_log(connection) or time.monotonic() >= ends:
+            break
 
 
 def empty_log(connection: sqlite3.Connection) -> bool:

@@ -303,8 +303,12 @@ _TEXTS = """
 SELECT entry FROM entries JOIN conversations ON conversations.id = conversation_id
 WHERE conversation_id IN LIST(:ids) AND owner = :owner
 """
+_TEXT_PAGE = """
+SELECT entry, entries.id FROM entries JOIN conversations ON conversations.id = conversation_id
+WHERE conversation_id = :conversation AND owner = :owner AND entries.id > :after ORDER BY entries.id LIMIT 100
+"""
 _TEXT_BYTES = 1 << 20
-"""The bytes of several conversations that `texts` reads at once."""
+"""The bytes of several conversations that `texts` reads at once. A longer one is read page by page."""
 _ERASE = """
 DELETE FROM conversations
 WHERE id = :id AND owner = :owner AND revision = :revision AND expires_at IS NOT DISTINCT FROM :ends RETURNING 1
@@ -358,10 +362,17 @@ class SqlRetention:
         return {row[0]: row[1] for row in await self._database.rows(_SIZES, **_prefix(owners))}
 
     async def texts(self, owner: str) -> AsyncIterator[str]:
-        """Implement `RetentionStore.texts`. Reads a few conversations at a time, and holds no connection between."""
+        """Implement `RetentionStore.texts`. Reads a few messages at a time, and holds no connection between."""
         for ids in _portions(await self._database.rows(_IDS, owner=owner)):
-            for row in await self._database.rows(_TEXTS, ids=ids, owner=owner):
-                yield row[0]
+            if len(ids) > 1:
+                for row in await self._database.rows(_TEXTS, ids=ids, owner=owner):
+                    yield row[0]
+                continue
+            values = {"conversation": ids[0], "owner": owner}
+            page: Sequence[Row] = [("", "")]
+            while page := await self._database.rows(_TEXT_PAGE, after=page[-1][1], **values):
+                for row in page:
+                    yield row[0]
 
     async def erase(self, record: Conversation) -> bool:
         """Implement `RetentionStore.erase`."""
@@ -452,10 +463,11 @@ UPDATE conversations SET pinned = coalesce(CAST(:pinned AS BOOLEAN), pinned),
 WHERE id = :id AND owner = :owner AND {LIVE} RETURNING {_RECORD}
 """.format(kept="(CAST(:title AS TEXT) IS NULL OR title <> coalesce(:instead_of, title))")
 _DELETE = f"DELETE FROM conversations WHERE id = :id AND owner = :owner AND {LIVE} RETURNING 1"
-_ENTRIES = """
-SELECT entry FROM entries JOIN conversations ON conversations.id = conversation_id
+_EACH = """
+SELECT entries.{column} FROM entries JOIN conversations ON conversations.id = conversation_id
 WHERE conversation_id = :id AND owner = :owner ORDER BY entries.rowid
 """
+_ENTRY_IDS, _ENTRIES = _EACH.format(column="id"), _EACH.format(column="entry")
 _FIND = """
 SELECT entry FROM entries WHERE conversation_id = :id AND id IN (
     SELECT id FROM entries WHERE conversation_id = :id AND id IN LIST(:ids)
@@ -584,7 +596,8 @@ class SqlStore:
         saved, text = next_revision(record, entries, at)
         _check_order(record, entries)
         saving = _Saving(saved, text, entries, texts, searched, is_old=saved.updated_at < at)
-        return await self._database.write(partial(self._save, saving, events))
+        is_end = events is not None and events.has_ended
+        return await self._database.write(partial(self._save, saving, events), is_end=is_end)
 
     async def get(self, conversation_id: str, *, owner: str) -> Conversation:
         """Implement `HistoryStore.get`."""
@@ -615,9 +628,10 @@ class SqlStore:
             self._database, await self._database.rows(_FIND, id=record.id, owner=record.owner, **wanted)
         )
 
-    async def following(self, record: Conversation, entry_id: str) -> Sequence[str]:
+    async def following(self, record: Conversation, entry_id: str | None) -> Sequence[str]:
         """Implement `HistoryStore.following`."""
-        rows = await self._database.rows(_FOLLOWING, id=record.id, owner=record.owner, entry_id=entry_id)
+        sql = _ENTRY_IDS if entry_id is None else _FOLLOWING
+        rows = await self._database.rows(sql, id=record.id, owner=record.owner, entry_id=entry_id)
         return [row[0] for row in rows]
 
     async def list(

@@ -4,33 +4,40 @@ Retry and edit store a new message beside the old one, after the same message. E
 Those with the same content are the same question, and their answers are versions of each other.
 """
 
-from collections import defaultdict
+import logging
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 
 from pydantic_ai.messages import AudioUrl, DocumentUrl, ImageUrl, TextContent, UserContent
 
-from agent.errors import AgentError, Conflict
+from agent.errors import AgentError, Conflict, NotFound
 from agent.files.long_documents import without_passages
 from agent.files.references import references_in
 from agent.files.store import MediaStore
-from agent.history import Conversation, Entry, HistoryStore
-from agent.messages.repair import count_bytes
+from agent.history import NO_CONVERSATION, Conversation, Entry, HistoryStore, now
+from agent.providers.connection import RequestQueue, acting_for
 from agent.system.request_queue import RequestQueue, acting_for
 from agent.system.threads import PREPARING, run_to_completion
+from agent.transfer.document import Branch
 from agent.web.chat.answers import STILL_WRITING
-from agent.web.chat.expiry import IsBusy, RetentionPeriods
+from agent.web.chat.chat_copies import pages_of
+from agent.web.chat.expiry import IsBusy, RetentionPeriods, hidden, writable
 from agent.web.chat.journal import branch
 from agent.web.chat.questions import MESSAGE_GONE
-from agent.web.chat.storage_quota import MESSAGE_BYTES, StorageQuota
+from agent.web.chat.storage_quota import StorageQuota
+from agent.web.chat.stored_entries import newest_first
 from agent.web.chat.temporary import TemporaryChats
 from agent.web.chat.temporary_stores import is_temporary
 from agent.web.chat.titles import first_words, next_title, rename, without_number
 from agent.web.chat.transcript import MessageVersions, TurnVersions, content_parts, has_first_words, is_prompt
 from agent.web.chat.visitor import Visitor
 
+log = logging.getLogger(__name__)
+
 COPIES = 2
-"""Chats that are copied at once, because each is in memory. Others wait, and visitors take turns."""
+"""Chats that are copied at once. Others wait, and visitors take turns."""
 
 
 class Branches:
@@ -53,7 +60,11 @@ class Branches:
         self._store, self._media, self._quota = store, media, quota
         self._periods, self._is_in_use, self._is_answered = periods, is_in_use, is_answered
         self._temporary = temporary
-        self._copying = RequestQueue(COPIES)
+        self._copying, self._copied = RequestQueue(COPIES), Counter[str]()
+
+    def is_copying(self, owner: str) -> bool:
+        """Return True if a conversation of this owner is copied, and is hidden until it is whole."""
+        return self._copied[owner] > 0
 
     async def choose(self, owner: str, conversation: str | None, entry_id: str) -> None:
         """Show this version of a message, and what followed it last. Raises `Conflict` and `NotFound`."""
@@ -70,28 +81,42 @@ class Branches:
     async def copy(self, visitor: Visitor, conversation: str | None, entry_id: str) -> str:
         """Store a new conversation with the messages up to the answer to this one, and return its id.
 
-        Raises `Conflict`, `NotFound`, and `Limited` if there is no room for it.
+        Only some messages are in memory at a time. The copy is hidden until it is whole. Raises `Conflict`, `NotFound`,
+        and `Limited` if there is no room for it.
         """
         with acting_for(visitor.owner):
             async with self._copying.slot():
-                return await self._copy(visitor, await self._read(visitor.owner, conversation), entry_id)
+                self._copied[visitor.owner] += 1
+                try:
+                    return await self._copy(visitor, await self._read(visitor.owner, conversation), entry_id)
+                finally:
+                    self._copied[visitor.owner] -= 1
+                    self._copied += Counter()  # drops owners at zero
 
     async def _copy(self, visitor: Visitor, record: Conversation, entry_id: str) -> str:
         begins = await self._store.find(record, after=[None])
-        entries, size = await PREPARING.run(_turns_until, entry_id, await self._store.history(record))
+        original = await Branch.open(self._store, replace(record, head_id=await self._end_of_turn(record, entry_id)))
         quota, copied = self._quota, Conversation(owner=visitor.owner)
         if self._temporary is not None and is_temporary(record.id):
             quota, copied = self._temporary, await self._temporary.begin(visitor)
-        expires_at = self._periods.until(visitor.owner, running=False)
         # The title can be about another version of the first message, which the copy does not have.
-        title = record.title if has_first_words(begins, entries) else first_words(entries[0])
-        copied = replace(
-            copied, title=await self._numbered(record.owner, title), head_id=entries[-1].id, expires_at=expires_at
-        )
+        title = record.title if has_first_words(begins, original.begins) else first_words(original.begins[0])
+        copied = replace(copied, title=await self._numbered(record.owner, title))
         async with quota.reservation(visitor, self._is_in_use) as reserve:
-            await reserve(size)
-            await run_to_completion(self._save_copy(record, copied, entries))
+            await reserve(original.size)
+            await self._save_copy(record, original, copied)
         return copied.id
+
+    async def _end_of_turn(self, record: Conversation, entry_id: str) -> str | None:
+        """Return the id of the last entry of the turn that begins with this message. Raises `Conflict`."""
+        end = record.head_id
+        async with aclosing(newest_first(self._store, record)) as entries:
+            async for entry in entries:
+                if is_prompt(entry):
+                    if entry.id == entry_id:
+                        return end
+                    end = entry.parent_id
+        raise Conflict(MESSAGE_GONE)
 
     async def _numbered(self, owner: str, title: str) -> str:
         """Return the title with a number that none of the owner's newest chats with the same words has."""
@@ -100,17 +125,42 @@ class Branches:
         hits = await self._store.search(owner, without_number(title))
         return next_title(title, [hit.record.title for hit in hits])
 
-    async def _save_copy(self, record: Conversation, copied: Conversation, entries: Sequence[Entry]) -> None:
-        """Add the copy's references to files, then store it, unless the original was deleted meanwhile."""
-        references = await PREPARING.run(references_in, copied.id, entries)
-        originals = await PREPARING.run(references_in, record.id, entries)  # older versions have none yet
-        await self._media.add_references(copied.owner, {id_: [*references[id_], *originals[id_]] for id_ in references})
+    async def _save_copy(self, record: Conversation, original: Branch, copied: Conversation) -> None:
+        """Store the copy page by page, and then show it, unless the original was deleted meanwhile."""
+        began, references, is_begun = now(), dict[str, set[str]](), False
+
+        async def store(page: Sequence[Entry]) -> None:
+            nonlocal copied, is_begun
+            named = await PREPARING.run(references_in, copied.id, page)
+            originals = await PREPARING.run(references_in, record.id, page)  # older versions have none yet
+            for id_, names in named.items():
+                references.setdefault(id_, set()).update(names)
+            await self._media.add_references(copied.owner, {id_: [*named[id_], *originals[id_]] for id_ in named})
+            copied = await writable(self._store, copied) if is_begun else copied
+            copied = await self._store.save(hidden(replace(copied, head_id=page[-1].id), began), page)
+            is_begun = True
+
         try:
+            async with aclosing(pages_of(iter(original))) as pages:
+                async for page in pages:
+                    await run_to_completion(store(page))
             await self._store.get(record.id, owner=record.owner)
-            await self._store.save(copied, entries)
-        except AgentError:
-            await self._media.remove_references(copied.owner, references)
+            await run_to_completion(self._show(copied))
+        except BaseException:
+            await run_to_completion(self._remove(copied, references))
             raise
+
+    async def _show(self, copied: Conversation) -> None:
+        if not await self._store.retention.set_expiry(copied, self._periods.until(copied.owner, running=False)):
+            raise NotFound(NO_CONVERSATION)
+
+    async def _remove(self, copied: Conversation, references: Mapping[str, set[str]]) -> None:
+        """Remove what was stored of a copy that failed."""
+        try:
+            await self._store.retention.erase(copied)
+            await self._media.remove_references(copied.owner, references)
+        except (AgentError, OSError) as error:
+            log.warning("a copy that failed could not be removed: %s", error)
 
     async def _read(self, owner: str, conversation: str | None) -> Conversation:
         if conversation is None:
@@ -172,16 +222,3 @@ def _identity(part: UserContent) -> Hashable:
             return ("text", part.content)
         case _:
             return ("other", repr(part))
-
-
-def _turns_until(entry_id: str, entries: Sequence[Entry]) -> tuple[Sequence[Entry], int]:
-    """Return the entries up to the end of the turn that begins with this message, and their bytes in the store.
-
-    Raises `Conflict`.
-    """
-    prompts = [place for place, entry in enumerate(entries) if is_prompt(entry)]
-    found = next((place for place in prompts if entries[place].id == entry_id), None)
-    if found is None:
-        raise Conflict(MESSAGE_GONE)
-    turns = entries[: next((place for place in prompts if place > found), len(entries))]
-    return turns, sum(MESSAGE_BYTES + count_bytes(entry.message) for entry in turns)

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from time import monotonic, time
 from typing import Self
@@ -11,11 +11,13 @@ from typing import Self
 from agent.errors import HistoryError, NotFound
 from agent.files.references import reference_of, references_in
 from agent.files.store import MediaStore, ids_in
-from agent.history import PROGRAM, PROGRAM_VECTORS, Conversation, HistoryStore, latest_now, steady_now
+from agent.history import PROGRAM, PROGRAM_VECTORS, Conversation, HistoryStore, latest_now, now, steady_now
 from agent.settings import Settings
 from agent.system.steady_time import BELIEVED_SECONDS, SteadyTime
 from agent.system.threads import TEXTS, run_to_completion
 from agent.transfer.export import MAX_CONVERSATIONS
+from agent.transfer.portable import entries_of
+from agent.web.chat.orphaned_files import LAST_USE, NEVER, PROBE
 from agent.web.middleware.visitor_cookie import GUEST
 
 log = logging.getLogger(__name__)
@@ -35,12 +37,12 @@ UNDO_SECONDS = 60.0
 IMPORT_TIME = timedelta(hours=1)
 """The longest time that an import may take to store its conversations."""
 _HIDDEN = timedelta(days=365)
+WRITABLE_SECONDS = 60.0
+"""Seconds in which a page of messages is added to a hidden conversation."""
 PAUSE = timedelta(days=1)
 """The longest time without a running app after which its clock is believed at once."""
 _NOTED_SECONDS = 3600.0
 """Seconds after which the time is noted again in the history."""
-_LAST_USE, _NEVER = "last-use", datetime(2999, 1, 1, tzinfo=UTC)
-"""The id of the record whose title is when the history was last used, and when it expires."""
 
 IsBusy = Callable[[str], bool]
 """Returns True if this process is writing an answer in a conversation."""
@@ -107,6 +109,16 @@ def hidden(record: Conversation, imported_at: datetime) -> Conversation:
     return replace(record, imported_at=imported_at, expires_at=imported_at - _HIDDEN)
 
 
+async def writable(store: HistoryStore, record: Conversation) -> Conversation:
+    """Return a hidden conversation so that more messages can be added: one that has expired takes none.
+
+    If this is cut off, it expires soon.
+    """
+    ends = now() + timedelta(seconds=WRITABLE_SECONDS)
+    await store.retention.set_expiry(record, ends)
+    return replace(record, expires_at=ends)
+
+
 def is_hidden(record: Conversation) -> bool:
     """Return True if an import has stored the record and has not shown it yet."""
     began, expires_at = record.imported_at, record.expires_at
@@ -132,7 +144,7 @@ class ExpiredConversations:
     ) -> None:
         self._store, self._media, self._is_busy, self._is_only = store, media, is_busy, is_only
         self._time = SteadyTime()
-        self._noted_at, self._used_until = -_NOTED_SECONDS, _NEVER
+        self._noted_at, self._used_until = -_NOTED_SECONDS, NEVER
         self._is_importing, self._periods = is_importing, periods
         self._failed: dict[str, datetime] = {}
         """By id: when to try again."""
@@ -162,12 +174,12 @@ class ExpiredConversations:
         believed a day after it was first seen. Until then nothing expires by it.
         """
         try:
-            title = (await self._store.get(_LAST_USE, owner=PROBE)).title
+            title = (await self._store.get(LAST_USE, owner=PROBE)).title
         except NotFound:
             title = ""
         known = [datetime.fromisoformat(one) for one in title.split()] or [at]
         used, *seen = known
-        self._used_until = _NEVER
+        self._used_until = NEVER
         if at - used > PAUSE and not (seen and at - seen[0] >= timedelta(seconds=BELIEVED_SECONDS)):
             self._used_until, first = used, seen[0] if seen and seen[0] <= at else at
             log.warning(
@@ -182,9 +194,9 @@ class ExpiredConversations:
         noted = " ".join(one.isoformat() for one in known)
         try:
             if title:
-                await self._store.label(_LAST_USE, owner=PROBE, title=noted)
+                await self._store.label(LAST_USE, owner=PROBE, title=noted)
             else:
-                await self._store.save(Conversation(id=_LAST_USE, owner=PROBE, title=noted, expires_at=_NEVER))
+                await self._store.save(Conversation(id=LAST_USE, owner=PROBE, title=noted, expires_at=NEVER))
         except HistoryError as error:  # a full disk, which the deletion frees, or another process was first
             log.info("when the history was last used could not be noted: %s", error)
 
@@ -285,7 +297,7 @@ async def _erase(erase: Callable[[], Awaitable[bool]], remove_files: Callable[[]
 async def _references(store: HistoryStore, media: MediaStore, records: Sequence[Conversation]) -> dict[str, set[str]]:
     """Return the references of these conversations to each file. A damaged conversation has none.
 
-    No message is read of an owner without files.
+    Only some messages are in memory at a time, and none is read of an owner without files.
     """
     found, has_files = dict[str, set[str]](), dict[str, bool]()
     for record in records:
@@ -293,12 +305,15 @@ async def _references(store: HistoryStore, media: MediaStore, records: Sequence[
             has_files[record.owner] = await _has_files(media, record.owner)
         if not has_files[record.owner]:
             continue
+        references = dict[str, set[str]]()
         try:
-            references = references_in(record.id, await store.entries(record))
+            async for entries in entries_of(store, record):
+                for id_, names in (await TEXTS.run(references_in, record.id, entries)).items():
+                    references.setdefault(id_, {reference_of(record.id)}).update(names)
         except HistoryError:
             continue
         for id_, names in references.items():
-            found.setdefault(id_, set()).update(names, [reference_of(record.id)])
+            found.setdefault(id_, set()).update(names)
     return found
 
 

@@ -30,14 +30,16 @@ from agent.transfer.archive import ImportFile, ImportLimits
 from agent.transfer.export import MAX_CONVERSATIONS
 from agent.transfer.file_links import FileLinks
 from agent.transfer.imported import BUSY_CHAT, UNUSABLE_FILE, FileSource, ImportedConversation, LeftOut, left_out_texts
-from agent.transfer.portable import FORMAT, stored_size
+from agent.transfer.portable import FORMAT, all_ids, stored_size
 from agent.transfer.reading import EntryCheck, FoundConversation, ImportReader
-from agent.web.chat.expiry import IMPORT_TIME, IsBusy, RetentionPeriods, delete_conversation, hidden
+from agent.web.chat.expiry import IMPORT_TIME, IsBusy, RetentionPeriods, delete_conversation, hidden, writable
 from agent.web.chat.storage_quota import Reserve, StorageQuota
 from agent.web.chat.titles import NumberedTitles
 from agent.web.chat.transcript import has_visible
 from agent.web.chat.visitor import Visitor
 
+PAGE = 500
+"""Messages of a conversation that are stored at once."""
 AT_ONCE = 2
 """Imports that are read at once, all but one of them of one network address; others wait.
 
@@ -50,8 +52,6 @@ STOPPED = _("Everything of yours was deleted meanwhile, so nothing was imported.
 TOO_SLOW = _("The chats could not be stored within an hour, so no new chat was imported. Import fewer chats at once.")
 STOP_SECONDS = 10.0
 """The longest wait for the end of an import that was stopped. Its reader can be slow to take the progress."""
-WRITABLE_SECONDS = 60.0
-"""Seconds in which a page of a conversation is added to the hidden ones before it. If it is cut off, it expires."""
 COOKIE_NEEDED = _("Allow cookies for this page to import chats.")
 
 IMPORT_THREADS = Threads("import", AT_ONCE)
@@ -256,21 +256,14 @@ class Importer:
         outcome, ids, stored = _Outcome(), dict[str, str](), set[str]()
         async with self._storage(visitor, outcome) as (records, reserve):
             await _reserve(reserve, size)
-            began, numbered = now(), NumberedTitles([one.title for one in records if one.title]).title_for(title)
-            record = Conversation(owner=visitor.owner, title=numbered)
+            numbered = NumberedTitles([one.title for one in records if one.title]).title_for(title)
+            record = hidden(Conversation(owner=visitor.owner, title=numbered), now())
 
             async def store(page: Sequence[Entry]) -> None:
-                if outcome.new:  # an expired conversation takes no messages
-                    [last] = outcome.new
-                    writable = replace(last, expires_at=now() + timedelta(seconds=WRITABLE_SECONDS))
-                    await self._store.retention.set_expiry(last, writable.expires_at)
-                    outcome.new[:] = [writable]
-                before = outcome.new[0] if outcome.new else record
+                nonlocal record
                 files = {id_: source for id_, source in links.files.items() if id_ not in stored}
                 stored.update(files)
-                added = hidden(replace(before, head_id=page[-1].id), began)
-                await self._save(added, page, files, outcome.left_out, outcome.new, ids)
-                del outcome.new[:-1]
+                record = await self._add_page(replace(record, head_id=page[-1].id), page, files, outcome, ids)
 
             async for page in pages:
                 await run_to_completion(store(page))
@@ -355,7 +348,7 @@ class Importer:
         new, others, size = dict[str | int, list[FoundConversation]](), list[FoundConversation](), 0
         for number, one in enumerate(sorted(found, key=lambda one: one.updated_at)):
             if (stored := known.get(one.source)) is not None:
-                added = await IMPORT_THREADS.run(_added_bytes, stored, await self._store.entries(stored), one)
+                added = await IMPORT_THREADS.run(_added_bytes, stored, await all_ids(self._store, stored), one)
                 if not added:
                     outcome.known += 1
                     continue
@@ -368,7 +361,7 @@ class Importer:
 
     async def _update(self, stored: Conversation, found: FoundConversation, outcome: _Outcome) -> None:
         """Add the new messages of a conversation to the stored one."""
-        known, conversation = await self._store.entries(stored), await IMPORT_THREADS.run(found.read)
+        known, conversation = await all_ids(self._store, stored), await IMPORT_THREADS.run(found.read)
         record, entries, files = await IMPORT_THREADS.run(_added, stored, known, conversation)
         if not entries:
             outcome.known += 1
@@ -402,13 +395,38 @@ class Importer:
             if not number:
                 record, added, more = conversation.record, conversation.entries, conversation.files
             else:
-                record, added, more = await IMPORT_THREADS.run(_added, record, entries, conversation)
+                ids = [entry.id for entry in entries]
+                record, added, more = await IMPORT_THREADS.run(_added, record, ids, conversation)
                 outcome.known += not added
             entries += added
             files |= more
         title = titles.title_for(record.title) if has_visible(record.title) else ""
-        record = hidden(replace(record, title=title, owner=owner, revision=0), began)
-        await self._save(record, entries, files, outcome.left_out, outcome.new)
+        stored, ids = hidden(replace(record, title=title, owner=owner, revision=0), began), dict[str, str]()
+        for at in range(0, max(len(entries), 1), PAGE):
+            page, is_last = entries[at : at + PAGE], at + PAGE >= len(entries)
+            head, ends = (record.head_id, record.branches) if is_last else (page[-1].id, ())
+            stored = replace(stored, head_id=head, branches=ends)
+            stored = await self._add_page(stored, page, {} if at else files, outcome, ids)
+
+    async def _add_page(
+        self,
+        record: Conversation,
+        page: Sequence[Entry],
+        files: Mapping[str, FileSource],
+        outcome: _Outcome,
+        ids: dict[str, str],
+    ) -> Conversation:
+        """Store a page of a hidden conversation, and return the stored record, which is then the last new one.
+
+        The text of all messages at once would need as much memory as they do.
+        """
+        if record.revision:
+            before = outcome.new[-1] = await writable(self._store, outcome.new[-1])
+            record = replace(record, expires_at=before.expires_at)
+        await self._save(hidden(record, record.imported_at or now()), page, files, outcome.left_out, outcome.new, ids)
+        if record.revision:
+            del outcome.new[-2]
+        return outcome.new[-1]
 
     async def _save(
         self,
@@ -475,13 +493,13 @@ async def _reserve(reserve: Reserve, size: int) -> None:
 
 
 def _added(
-    stored: Conversation, entries: Sequence[Entry], conversation: ImportedConversation
+    stored: Conversation, stored_ids: Sequence[str], conversation: ImportedConversation
 ) -> tuple[Conversation, list[Entry], dict[str, FileSource]]:
     """Return the record with what a newer export of its chat adds to its entries, the new entries, and their files.
 
     The new branch is shown if the visitor has not gone on with the chat here.
     """
-    known = {entry.id for entry in entries}
+    known = {*stored_ids}
     originals = ((entry.id, conversation.ids.get(entry.id, "")) for entry in conversation.entries)
     ids: dict[str | None, str] = {id_: original if original in known else id_ for id_, original in originals}
     new = [
@@ -507,9 +525,9 @@ def _added(
     return record, new, {id_: source for id_, source in conversation.files.items() if id_ in named}
 
 
-def _added_bytes(stored: Conversation, entries: Sequence[Entry], found: FoundConversation) -> int:
+def _added_bytes(stored: Conversation, stored_ids: Sequence[str], found: FoundConversation) -> int:
     """Return the bytes that a newer export of a stored chat adds to it, 0 if it has nothing new."""
-    _record, added, files = _added(stored, entries, found.read())
+    _record, added, files = _added(stored, stored_ids, found.read())
     return stored_size(added) + sum(source.size for source in files.values())
 
 

@@ -12,8 +12,8 @@ from agent.web.chat.temporary_stores import is_temporary
 from agent.web.chat.transcript import is_prompt
 
 CHAT_CHANGED = _("This chat has gone on since then; the page shows its current state.")
-PAGE = 16
-"""Entries that are read first from the end of a conversation. Few turns have more."""
+PAGE, LARGEST_PAGE = 16, 256
+"""Entries that are read first from the end of a conversation, and at most at once. Few turns have more."""
 TEMPORARY_GONE = _("The temporary chat is over, so this message was not sent. Your text stays here.")
 
 
@@ -57,7 +57,7 @@ async def newest_first(store: HistoryStore, record: Conversation) -> AsyncGenera
         entries = await store.history(record, limit=page)
         for entry in reversed(entries):
             yield entry
-        record, page = replace(record, head_id=entries[0].parent_id), page * 4
+        record, page = replace(record, head_id=entries[0].parent_id), min(page * 4, LARGEST_PAGE)
 
 
 async def last_turn(store: HistoryStore, record: Conversation) -> list[Entry]:

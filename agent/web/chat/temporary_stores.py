@@ -243,7 +243,7 @@ class TemporaryStore:
             return await self._of(record.id, record.owner).find(record, ids=ids, after=after)
         return []
 
-    async def following(self, record: Conversation, entry_id: str) -> Sequence[str]:
+    async def following(self, record: Conversation, entry_id: str | None) -> Sequence[str]:
         """Implement `HistoryStore.following`."""
         with suppress(NotFound):
             return await self._of(record.id, record.owner).following(record, entry_id)
