@@ -42,7 +42,7 @@ def test_toast_is_a_message_with_one_button(app: App, visit: Visit, locale: str,
     visitor = visit(app.url, locale=locale)
     fail = {"status": 500, "json": {"error": "Something went wrong."}}
     visitor.page.route("**/gradio_api/run/*", lambda route: route.fulfill(**fail))
-    visitor.choose("no-such-model")
+    visitor.page.get_by_role("switch").first.click()
     button = visitor.toast.get_by_role("button", name=close, exact=True)
     expect(button).to_be_visible()
     expect(visitor.toast.locator(CONTROLS)).to_have_count(1)
