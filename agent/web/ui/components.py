@@ -13,7 +13,7 @@ from agent.i18n.translator import ENGLISH, Translator
 from agent.models.catalog import ModelSpec, ProviderSpec
 from agent.models.families import billions
 from agent.providers.connection import Effort, Status, is_off, nearest
-from agent.web.chat.attachments import AttachmentPlan, media_kinds, merge_refusals, merge_usual
+from agent.web.chat.attachments import AttachmentPlan, file_types, media_kinds, merge_refusals, merge_usual
 from agent.web.chat.choices import Choices, usual_temperature
 from agent.web.chat.model_menu import shown_name
 from agent.web.ui.examples import examples
@@ -183,8 +183,9 @@ def composer_for_model(
         translator(_("{licence} licence", licence=spec.licence)) if spec.licence else "",
     )
     about = " · ".join(html.escape(part) for part in facts if part)
-    types = " ".join(media_kinds(spec, extract_text=extract_text))
-    return {widgets.composer.about: f'<p data-takes="{types}">{about}</p>'}
+    kinds = media_kinds(spec, extract_text=extract_text)
+    takes = f'data-takes="{" ".join(kinds)}" data-accept="{",".join(file_types(kinds))}"'
+    return {widgets.composer.about: f"<p {takes}>{about}</p>"}
 
 
 def extraction_info(spec: ModelSpec, transcriber: Transcriber | None, translator: Translator = ENGLISH) -> str:

@@ -73,9 +73,12 @@ const isOfTimer = (body) => {
   return gradio_config.components.some(({ id, type }) => id === trigger && type === "timer");
 };
 
-window.fetch = (/** @type {any} */ where, how) => {
-  const isEvent = String(where?.url ?? where).includes("/gradio_api/run/");
-  return isEvent ? hold(isOfTimer(how?.body), () => send(where, how)) : send(where, how);
+// Gradio says nothing of an event that is answered directly and fails.
+window.fetch = async (/** @type {any} */ where, how) => {
+  if (!String(where?.url ?? where).includes("/gradio_api/run/")) return send(where, how);
+  const isQuiet = isOfTimer(how?.body), answer = await hold(isQuiet, () => send(where, how));
+  if (!answer.ok && !isQuiet) document.dispatchEvent(new Event("gradio-failed"));
+  return answer;
 };
 
 /** Write into a text box as the keyboard does, so that Gradio learns of it. */

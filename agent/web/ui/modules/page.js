@@ -118,7 +118,8 @@ if (gradio_config.components.some(({ props }) => props.elem_id === "login")) whe
   translate();
 });
 
-// Mends Gradio's toasts, which say that an event has failed: no button around another one, and translated words.
+document.addEventListener("gradio-failed", () => hint(said.chats_failed));
+// Mends Gradio's toast, which says that the connection is lost: no button around another one, and translated words.
 when(".toast-wrap", (toasts) => new MutationObserver(() => {
   const LOST = "Connection to the server was lost. Attempting reconnection...";
   for (const head of toasts.querySelectorAll(".toast-header[role]")) { // it need not be a button: the text that it folds is short

@@ -32,7 +32,9 @@ export function mount({ labels, language, root, largest }) {
     button.addEventListener("click", again);
     problem.append(" ", button);
   };
-  const files = attachments({ labels, language, root, largest, say, fire, left: () => area.focus() });
+  // The text has the focus after a button that is gone, but a touch would open the keyboard.
+  const left = (/** @type {any} */ { pointerType }) => void (pointerType === "touch" || area.focus());
+  const files = attachments({ labels, language, root, largest, say, fire, left });
   const keep = (/** @type {File[]} */ given) => {
     const before = files.count();
     files.attach(given, true);
@@ -48,7 +50,7 @@ export function mount({ labels, language, root, largest }) {
       const found = await import(`./recorder.js#${loads++}`).catch(() => undefined); // a browser asks again by another address only
       microphone.disabled = false;
       if (!found) return say(labels.failed);
-      sound = found.recorder({ labels, attach: keep, shows: (/** @type {boolean} */ is) => (row.hidden = is), left: () => area.focus() });
+      sound = found.recorder({ labels, attach: keep, shows: (/** @type {boolean} */ is) => (row.hidden = is), left });
       picker.before(sound.row);
     }
     sound.begin();
@@ -108,6 +110,7 @@ export function mount({ labels, language, root, largest }) {
   return {
     element,
     area,
+    picker,
     files,
     attach,
     finish,
