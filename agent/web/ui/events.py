@@ -186,7 +186,8 @@ def connect_endpoint(api: ChatApi) -> None:
         model = gr.Textbox(label="model", value="")
         options = JsonValue(label="options", value={})
         answer = JsonValue(label="answer")
-        gr.Button("chat").click(
+        # Nothing triggers it in the page, where a button would load seven files with each visit.
+        gr.HTML(js_on_load="'chat'").chat(
             api.chat,
             [message, model, options],
             answer,
