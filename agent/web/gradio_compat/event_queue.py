@@ -55,7 +55,7 @@ RESTART_SECONDS = 0.01
 FAILED_SECONDS = 10.0
 """Seconds for which a failure of the processing loop is reported."""
 
-READ_SECONDS = 0.05
+READER_SECONDS = 0.05
 """Seconds between two looks whether the messages of a session were read. Gradio's stream looks as often."""
 NO_EVENT = "none"
 """The id in the message that ends an idle stream. No event has it."""
@@ -206,7 +206,7 @@ class BoundedQueue(Queue):
         while unread is not None and unread.qsize() > UNREAD_MESSAGES:
             if monotonic() > end or (event is not None and not event.alive):
                 raise Error(NOT_READ, print_exception=False)
-            await asyncio.sleep(READ_SECONDS)
+            await asyncio.sleep(READER_SECONDS)
 
     async def process_events(self, *given: Any, **named: Any) -> None:
         """Process events, and free what the errors hold that they have raised."""
