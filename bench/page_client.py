@@ -8,10 +8,9 @@ from uuid import uuid4
 
 import httpx
 
-API = "/gradio_api/queue/"
+API = "/gradio_api/"
 SECONDS = 150.0
 """Seconds until a request fails."""
-EVENT_STREAM = {"x-event-stream": "1"}
 Event = dict[str, Any]
 
 
@@ -36,9 +35,7 @@ class PageConfig:
 
 
 class PageClient:
-    """One open page. `streams_events`: the answer to an event has its messages, as `gradio.js` reads them."""
-
-    streams_events = False
+    """One open page."""
 
     def __init__(self, url: str, config: PageConfig) -> None:
         self.http = httpx.AsyncClient(base_url=url, timeout=SECONDS, trust_env=False)
@@ -46,36 +43,25 @@ class PageClient:
         self.config = config
 
     async def messages(self, event: Event, values: dict[str, Any]) -> AsyncGenerator[str]:
-        """Run an event of the page, and yield what the queue says about it. `values` are those of elements, by id."""
-        data = [values.get(self.config.names[one], self.config.values[one]) for one in event["inputs"]]
-        body = {"data": data, "fn_index": event["id"], "session_hash": self.session}
-        if self.streams_events:
-            async with aclosing(stream(self.http, API + "join", json=body, headers=EVENT_STREAM)) as messages:
-                async for message in messages:
-                    yield message
-            return
-        joined = await self.http.post(API + "join", json=body)
+        """Run an event, and yield what the queue says about it. `values` are those of elements, by id."""
+        joined = await self.http.post(API + "queue/join", json=self._body(event, values))
         if joined.status_code != 200:
             raise RuntimeError(f"{event['api_name']} was refused: {joined.status_code} {joined.text[:200]}")
-        async with aclosing(stream(self.http, API + "data", {"session_hash": self.session})) as messages:
+        async with aclosing(stream(self.http, API + "queue/data", {"session_hash": self.session})) as messages:
             async for message in messages:
                 yield message
 
+    def _body(self, event: Event, values: dict[str, Any]) -> dict[str, Any]:
+        data = [values.get(self.config.names[one], self.config.values[one]) for one in event["inputs"]]
+        return {"data": data, "fn_index": event["id"], "session_hash": self.session}
+
     async def run(self, event: Event, values: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Run an event. Return its outputs by the ids of their elements, "" for those without one."""
-        outputs: dict[str, Any] = {}
-        async with aclosing(self.messages(event, values or {})) as messages:
-            async for message in messages:
-                said = json.loads(message)
-                if said["msg"] in ("process_generating", "process_completed"):
-                    if not said["success"]:
-                        raise RuntimeError(f"{event['api_name']} failed: {said['output']}")
-                    names = (self.config.names[one] for one in event["outputs"])
-                    new = dict(zip(names, said["output"]["data"], strict=True))
-                    outputs |= {name: value for name, value in new.items() if value != []}
-                if said["msg"] == "close_stream":
-                    break
-        return outputs
+        """Run an event of our page. Return its outputs by the ids of their elements, "" for those without one."""
+        answer = await self.http.post(API + "run/predict", json=self._body(event, values or {}))
+        if answer.status_code != 200:
+            raise RuntimeError(f"{event['api_name']} failed: {answer.text[:200]}")
+        names = (self.config.names[one] for one in event["outputs"])
+        return dict(zip(names, answer.json()["data"], strict=True))
 
     async def close(self) -> None:
         """Close the connections."""
@@ -85,7 +71,6 @@ class PageClient:
 class OurPage(PageClient):
     """Our page. `run_id` is the id of the last answer."""
 
-    streams_events = True
     run_id: str = ""
     _chat: str = ""
     _last_frame: str = ""
@@ -139,13 +124,9 @@ class NaivePage(PageClient):
         """Do nothing: the page has all it shows."""
 
 
-async def stream(
-    http: httpx.AsyncClient, path: str, params: dict[str, str] | None = None, *, json: Any = None, headers: Any = None
-) -> AsyncGenerator[str]:
-    """Yield the data of each event of a stream, until it ends. With `json`, that is posted."""
-    async with http.stream(
-        "GET" if json is None else "POST", path, params=params, json=json, headers=headers
-    ) as answer:
+async def stream(http: httpx.AsyncClient, path: str, params: dict[str, str] | None = None) -> AsyncGenerator[str]:
+    """Yield the data of each event of a stream, until it ends."""
+    async with http.stream("GET", path, params=params) as answer:
         if answer.status_code != 200:
             raise RuntimeError(f"{path} was refused: {answer.status_code}")
         lines: AsyncIterator[str] = answer.aiter_lines()

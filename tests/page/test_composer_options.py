@@ -109,7 +109,7 @@ def test_search_without_hit_says_so(own: App, visit: Visit) -> None:
     search.press("Enter")
     expect(visitor.page.locator("#about")).to_contain_text("some-free-name")
     visitor.choose("no model is called that")
-    expect(visitor.toast).to_contain_text("No model named")
+    expect(visitor.hint).to_contain_text("No model named")
     expect(visitor.page.locator("#model-button")).to_contain_text("some-free-name")
 
 
@@ -140,7 +140,7 @@ def test_list_is_loaded_when_it_is_used(own: App, visit: Visit) -> None:
     visitor.open_models()
     assert visitor.page.evaluate(loaded) == 1
     visitor.page.keyboard.press("Escape")
-    visitor.page.route(re.compile(r"/queue/join"), lambda route: route.abort())
+    visitor.page.route(re.compile(r"/gradio_api/run/"), lambda route: route.abort())
     visitor.open_models()
     expect(rows(visitor).nth(3)).to_be_visible()  # the list from before, while the server cannot be reached
 
@@ -265,7 +265,7 @@ def test_last_of_two_quick_choices_counts(own: App, visit: Visit, server: Runnin
     search = visitor.open_models()
     search.fill("Model-042")
     expect(rows(visitor)).to_have_count(1)
-    page.route("**/queue/join*", lambda route: route.continue_() if held else held.append(route))
+    page.route("**/gradio_api/run/*", lambda route: route.continue_() if held else held.append(route))
     search.press("Enter")
     expect(button).to_have_text("Model-042")
     visitor.wait_for_requests(held)
@@ -355,14 +355,14 @@ def test_choice_that_takes_long_shows_nothing_of_the_model_before(app: App, visi
     search = visitor.open_models()
     search.fill(CLAUDE)
     expect(rows(visitor)).to_have_count(1)
-    page.route("**/queue/join*", lambda route: held.append(route))
+    page.route("**/gradio_api/run/*", lambda route: held.append(route))
     search.press("Enter")
     expect(page.locator("#model-button")).to_contain_text("Claude")
     expect(page.locator("#key")).to_be_hidden()
     expect(page.get_by_role("switch")).to_have_count(0)
     visitor.wait_for_requests(held)
     held[0].continue_()
-    page.unroute("**/queue/join*")
+    page.unroute("**/gradio_api/run/*")
     expect(page.locator("#key")).to_contain_text("Anthropic")
     expect(page.locator("#model-button")).to_have_attribute("aria-busy", "false")
 
@@ -552,7 +552,7 @@ def test_composer_is_in_the_middle_of_empty_page(own: App, visit: Visit) -> None
 
 def test_composer_is_never_shown_where_it_moves_away(own: App, visit: Visit) -> None:
     visitor = visit(own.url)
-    visitor.page.route(re.compile(r"/queue/join"), lambda route: None)
+    visitor.page.route(re.compile(r"/gradio_api/run/"), lambda route: None)
     visitor.page.goto(own.url)
     opacity = "() => getComputedStyle(document.querySelector('#dock')).opacity"
     visitor.page.wait_for_selector("#dock")

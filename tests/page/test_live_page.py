@@ -363,7 +363,7 @@ def test_message_sent_before_the_first_view_is_shown(app: App, visit: Visit) -> 
 def test_guest_whose_token_does_not_come_is_told(app: App, visit: Visit) -> None:
     visitor = visit(app.url, fresh=True)
     visitor.page.route("**/conversations/current*", lambda route: route.fulfill(status=401, json={"detail": "No."}))
-    visitor.page.route("**/queue/join*", lambda route: None)
+    visitor.page.route("**/gradio_api/run/*", lambda route: None)
     visitor.page.reload()
     expect(visitor.hint).to_contain_text("That did not work.")
     visitor.shot("guest-without-token")

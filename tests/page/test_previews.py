@@ -94,6 +94,23 @@ def test_diagram_is_drawn_and_can_be_code(app: App, visit: Visit, dark: bool) ->
     expect(second.locator("code")).to_be_visible()
 
 
+def test_many_diagrams_are_drawn_by_one_frame_in_new_colours(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    page = visitor.page
+    many = "\\n\\n".join(DIAGRAM.replace("Goal", f"Goal{number}") for number in range(4))
+    visitor.ask(f"!text {many}")
+    for number, block in enumerate(visitor.bubbles.locator("pre").all()):
+        block.scroll_into_view_if_needed()
+        expect(block.frame_locator("iframe:not(.next)").locator("svg")).to_contain_text(f"Goal{number}")
+        assert block.locator("iframe").get_attribute("sandbox") == ""
+    expect(page.locator("iframe[data-script]")).to_have_count(1)
+    scheme = visitor.bubbles.locator("pre iframe:not(.next)").first
+    before = scheme.get_attribute("srcdoc")
+    page.emulate_media(color_scheme="dark")
+    expect(scheme).not_to_have_attribute("srcdoc", before or "")
+    assert 'content="dark"' in (scheme.get_attribute("srcdoc") or "")
+
+
 def test_diagram_is_drawn_again_after_a_reload(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     visitor.ask(f"!text {DIAGRAM}")

@@ -151,6 +151,83 @@ def test_cancel_drops_what_was_recorded(recording: Visitor, state: str) -> None:
     assert recording.page.evaluate(TRACKS) == ["ended"], "the microphone is off"
 
 
+@pytest.mark.parametrize("kind", ["upload", "recording"])
+def test_late_file_goes_into_the_draft_of_its_chat(open_page: Callable[..., Visitor], kind: str) -> None:
+    visitor, held = open_page(), list[Route]()
+    page = visitor.page
+    visitor.ask("!text First.")
+    visitor.box.fill("With a file.")
+    page.route("**/upload", lambda route: held.append(route))
+    if kind == "recording":
+        record(visitor)
+    else:
+        one = {"name": "one.txt", "mimeType": "text/plain", "buffer": b"one"}
+        page.locator("#composer input[type=file]").set_input_files([one])
+        visitor.wait_for_requests(held)
+    page.locator("#new").click()
+    expect(visitor.box).to_have_value("")
+    visitor.wait_for_requests(held)
+    expect(files(visitor)).to_have_count(0)
+    expect(recorder(visitor)).to_be_hidden()
+    with page.expect_response("**/upload"):
+        held[0].continue_()
+    expect(files(visitor)).to_have_count(0)
+    page.locator("#chats li").get_by_role("link").click()
+    expect(visitor.box).to_have_value("With a file.")
+    expect(files(visitor)).to_have_text([re.compile(r"^one.txt$|^recording-\d{6}\.webm$")])
+
+
+def test_failed_upload_of_a_recording_is_tried_again(recording: Visitor) -> None:
+    problem = recording.page.locator("#composer .problem")
+    recording.page.route("**/upload", lambda route: route.abort(), times=1)
+    recorder(recording).get_by_role("button", name="Attach audio").click()
+    expect(problem).to_contain_text("Check the connection")
+    expect(files(recording)).to_have_count(0)
+    problem.get_by_role("button", name="Try again").click()
+    expect(files(recording)).to_have_text([re.compile(r"^recording-\d{6}\.webm$")])
+    expect(problem).to_be_empty()
+
+
+def test_recording_during_an_answer_is_queued(open_page: Callable[..., Visitor], server: Running) -> None:
+    visitor = open_page()
+    visitor.say("!tokens 60 hold 20 sound")
+    expect(visitor.stop).to_be_visible()
+    record(visitor)
+    visitor.box.fill("!text Heard.")
+    visitor.box.press("Enter")
+    queued = visitor.page.locator("#queued")
+    expect(queued).to_contain_text("recording-")
+    expect(files(visitor)).to_have_count(0)
+    server.release("sound")
+    expect(visitor.bubbles.filter(has_text="Heard.").last).to_be_visible()
+    expect(queued).to_be_hidden()
+    visitor.idle()
+    content = server.journal()[-1]["body"]["messages"][-1]["content"]
+    assert [part["type"] for part in content] == ["text", "input_audio"]
+
+
+def test_picker_offers_what_the_model_takes(open_page: Callable[..., Visitor]) -> None:
+    """A file of another kind can be dropped, and a sentence says what can be done with it."""
+    visitor = open_page()
+    picker = visitor.page.locator("#composer input[type=file]")
+    expect(picker).to_have_attribute("accept", re.compile(r"(^|,)audio/\*,.*text/\*,.*\.pdf,.*\.csv"))
+    visitor.choose(READS)
+    expect(picker).to_have_attribute("accept", re.compile(r"^text/\*,"))
+    picker.set_input_files([{"name": "odd.bin", "mimeType": "application/x-odd", "buffer": bytes(range(256)) * 20}])
+    expect(visitor.page.locator("#attached li.refused")).to_contain_text("odd.bin")
+
+
+def test_removal_by_touch_opens_no_keyboard(open_page: Callable[..., Visitor]) -> None:
+    visitor = open_page(phone=True)
+    one = {"name": "one.txt", "mimeType": "text/plain", "buffer": b"one"}
+    visitor.page.locator("#composer input[type=file]").set_input_files([one])
+    expect(files(visitor)).to_have_text(["one.txt"])
+    visitor.box.blur()
+    files(visitor).get_by_role("button", name="Remove file").tap()
+    expect(files(visitor)).to_have_count(0)
+    expect(visitor.box).not_to_be_focused()
+
+
 NO_MICROPHONE = """
 navigator.mediaDevices.getUserMedia = () => Promise.reject(new DOMException("", "NotFoundError"));
 """

@@ -79,10 +79,10 @@ class HttpVisitor:
             return Answer(answer.status_code, answer.headers, text)
 
     def join(self, event: int | str, data: Sequence[Any] = (), *, session: str = "", **more: Any) -> Answer:
-        """Start an event, given by its number or its name, in a session."""
+        """Ask for an event, given by its number or its name, in a session: one of the page, or begin the public one."""
         number = event if isinstance(event, int) else self.number_of(event)
         body = {"data": [*data], "fn_index": number, "session_hash": session or self.session, **more}
-        return self.ask("POST", f"{API}queue/join", json=body)
+        return self.ask("POST", f"{API}{'queue/join' if number == self.chat else 'run/predict'}", json=body)
 
     def listen(self, session: str = "", seconds: float = 60.0) -> str:
         """Return all messages of a session until its events have ended."""

@@ -130,6 +130,7 @@ CELLS: Mapping[tuple[str, str], tuple[str, ...] | str] = {
         "running answer append",
         "session run",
         "session act",
+        "session queue",
     ),
     ("running answer", "rename"): OF_ITS_CONVERSATION,
     ("running answer", "delete"): ("running answer delete", "conversation delete"),

@@ -26,9 +26,9 @@
   }).observe(document, { childList: true, subtree: true });
   const send = window.fetch;
   window.fetch = async (where, how) => {
-    const address = String(where?.url ?? where), path = /(queue\/\w+|runs\/\w+|healthz)/.exec(address)?.[1];
+    const address = String(where?.url ?? where), path = /(run\/\w+|runs\/\w+|healthz)/.exec(address)?.[1];
     if (!path) return send(where, how);
-    record(path, path === "queue/join" ? `event ${JSON.parse(how.body).fn_index}` : "");
+    record(path, path.startsWith("run/") ? `event ${JSON.parse(how.body).fn_index}` : "");
     try {
       const answer = await send(where, how);
       record(path, answer.status);

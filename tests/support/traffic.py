@@ -4,7 +4,7 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import Page, Request, Response, Route
 
-EVENT = "/queue/join"
+EVENT = "/gradio_api/run/"
 
 
 class Traffic:
@@ -40,7 +40,7 @@ class Traffic:
         route.fulfill(response=answer)
 
     def _note_response(self, request: Request) -> None:
-        if not urlsplit(request.url).path.endswith(EVENT):
+        if EVENT not in urlsplit(request.url).path:
             self._responses.append(request.response())
 
     def _note_run(self, request: Request) -> None:

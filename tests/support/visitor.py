@@ -221,11 +221,11 @@ class Visitor:
     def event_begins(self, name: str = "") -> Any:
         """Return a context that ends when the server begins to answer an event of the page, or of this component."""
         if not name:
-            return self.page.expect_response("**/queue/join*")
+            return self.page.expect_response("**/gradio_api/run/*")
         find = "name => gradio_config.components.find(one => one.props.elem_id === name).id"
         component = self.page.evaluate(find, name)
         return self.page.expect_response(
-            lambda answer: "/queue/join" in answer.url and answer.request.post_data_json["trigger_id"] == component
+            lambda answer: "/gradio_api/run/" in answer.url and answer.request.post_data_json["trigger_id"] == component
         )
 
     def idle(self) -> None:

@@ -257,8 +257,9 @@ def test_unlisted_event_cannot_touch_others(connect: Connect, own: App, server: 
     with httpx.Client(base_url=f"{own.url}/gradio_api", cookies=connect().cookies, trust_env=False) as other:
         for event in events:
             body = {"data": [None] * len(event["inputs"]), "fn_index": event["id"], "session_hash": client.session_hash}
-            joined = other.post("/queue/join", json=body).status_code  # with its own session hash
-            assert joined == (200 if event["backend_fn"] else 404)
+            is_queued, is_asked = event["api_name"] == "chat", event["backend_fn"] and event["api_name"] != "chat"
+            assert other.post("/queue/join", json=body).status_code == (200 if is_queued else 404)
+            assert (other.post("/run/predict", json=body).status_code == 404) is not is_asked  # its own session hash
             assert other.post("/cancel", json={**body, "event_id": job.communicator.event_id}).status_code == 404
     assert server.journal()[before]["closed"] is None
     sent = server.journal()[before]["sent"]

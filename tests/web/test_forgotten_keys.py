@@ -47,7 +47,6 @@ def type_key(program: HttpVisitor, key: str) -> None:
     """Paste a key into the page's box and press the button."""
     number = event(program, "key-box", "submit")
     assert program.join(number, [key, MODEL]).status == 200
-    assert "process_completed" in program.listen()
 
 
 def begin(program: HttpVisitor, text: str) -> str:

@@ -10,7 +10,6 @@ import inspect
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import copy_context
 from importlib.util import module_from_spec
 from types import ModuleType
 from typing import Any, cast
@@ -19,11 +18,10 @@ import gradio as gr
 import orjson
 import pytest
 from fastapi import FastAPI
-from gradio import blocks, component_meta, utils
+from gradio import utils
 from gradio.queueing import Event, Queue
 from gradio.routes import App
 from gradio.server_messages import CloseStreamMessage
-from gradio.state_holder import SessionState
 from gradio.tunneling import Tunnel
 
 from agent.web.gradio_compat.application import (
@@ -34,7 +32,6 @@ from agent.web.gradio_compat.application import (
     prepare_queue,
     without_applications,
 )
-from agent.web.gradio_compat.event_cost import CONVERSIONS, INSPECT
 from agent.web.gradio_compat.login import log_in_visitors, take_load_event
 from agent.web.middleware.event_stream import CLOSING
 
@@ -143,111 +140,6 @@ async def test_session_keeps_values(page: gr.Blocks) -> None:
     assert "a typed key" in str(state.config_values), "Gradio keeps no values: `release_memory` need not prevent it."
 
 
-async def test_session_describes_its_components(page: gr.Blocks, monkeypatch: pytest.MonkeyPatch) -> None:
-    described: list[int] = []
-
-    def describe(key: int, *_: object) -> dict[str, object]:
-        described.append(key)
-        return {}
-
-    monkeypatch.setattr(type(page.default_config), "config_for_block", staticmethod(describe))
-    key, plain = next(iter(page.blocks)), fresh("gradio.state_holder").SessionState(page)
-    plain[key] = plain[key]
-    assert set(described) == set(page.blocks), "Gradio describes no components: look if event_cost.py can go."
-    assert described.count(key) == 2, (
-        "Gradio describes no changed component: adapt agent/web/gradio_compat/event_cost.py."
-    )
-    prepare_queue(page, 4)
-    described.clear()
-    state = SessionState(page)
-    state[key] = state[key]
-    state._update_config(key)  # pyright: ignore[reportPrivateUsage]
-    assert state[key] is page.blocks[key]
-    assert not described
-
-
-async def test_session_keeps_changed_components(page: gr.Blocks) -> None:
-    key, plain = next(iter(page.blocks)), fresh("gradio.state_holder").SessionState(page)
-    changed = gr.Textbox(render=False)
-    plain[key] = changed
-    assert plain[key] is changed, "Gradio keeps no changed components: event_cost.py need not prevent it."
-    assert plain.blocks_config is not page.default_config, "Gradio copies no page: event_cost.py need not prevent it."
-    prepare_queue(page, 4)
-    state = SessionState(page)
-    assert vars(state).keys() == vars(plain).keys(), "A session has other attributes: adapt event_cost.py."
-    copy_context().run(change, state, key, changed)  # an event
-    assert state[key] is page.blocks[key]
-    assert state.blocks_config is page.default_config
-
-
-def change(state: SessionState, key: int, changed: gr.Textbox) -> None:
-    state[key] = changed
-    assert state[key] is changed, "An event must find the component that it has just changed."
-    assert state.get(key) is changed
-
-
-def test_events_look_for_matplotlib() -> None:
-    searches = "import matplotlib" in inspect.getsource(fresh("gradio.utils").MatplotlibBackendMananger)
-    assert searches, "Gradio does not look for matplotlib in each event: event_cost.py need not prevent it."
-
-
-async def test_component_reads_its_signature_once(page: gr.Blocks, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = inspect.getsource(component_meta)
-    assert "inspect.getfullargspec(fn)" in source, "Gradio reads no signatures: event_cost.py need not prevent it."
-    assert set(re.findall(r"\binspect\.(\w+)", source)) == set(vars(INSPECT)), "adapt `INSPECT` in event_cost.py"
-    prepare_queue(page, 4)
-    monkeypatch.setattr("inspect.getfullargspec", lambda fn: pytest.fail("it was read again"))
-    assert gr.Textbox(label="one").label == "one"
-
-
-@pytest.mark.parametrize("by_name", [True, False])
-async def test_unchanged_output_costs_nothing(
-    page: gr.Blocks, monkeypatch: pytest.MonkeyPatch, *, by_name: bool
-) -> None:
-    with page:
-        box, markup = gr.Textbox(), gr.HTML()
-        page.load(lambda: None, None, [box, markup], api_name="both")
-    event: Any = next(event for event in page.fns.values() if event.api_name == "both")
-    values: Any = {markup: "new"} if by_name else (gr.skip(), "new")
-    made, make = list[object](), gr.Textbox.__init__
-
-    def noted(self: gr.Textbox, *given: Any, **named: Any) -> None:
-        made.append(self)
-        make(self, *given, **named)
-
-    monkeypatch.setattr(gr.Textbox, "__init__", noted)
-    plain = await page.postprocess_data(event, values, SessionState(page))
-    assert made, "Gradio makes no component for an unchanged output: event_cost.py need not prevent it."
-    made.clear()
-    prepare_queue(page, 4)
-    assert await page.postprocess_data(event, values, SessionState(page)) == plain == [gr.skip(), "new"]
-    assert not made
-    assert await page.postprocess_data(event, gr.skip(), SessionState(page)) == [gr.skip(), gr.skip()]
-
-
-async def test_quick_conversions_run_in_the_event_loop(page: gr.Blocks, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = inspect.getsource(blocks)
-    in_threads = set(
-        re.findall(r"\banyio\.to_thread\.run_sync\(\s*(?:# .*\s*)?([\w.]+)", re.sub("# type: ignore", "", source))
-    )
-    expected = {"fn", *(f"block.{name}" for name in CONVERSIONS)}
-    assert in_threads == expected, "Gradio converts values elsewhere: adapt `CONVERSIONS` in event_cost.py"
-    prepare_queue(page, 4)
-    with page:
-        box = gr.Textbox()
-    monkeypatch.setattr("anyio.to_thread.run_sync", lambda *_, **__: pytest.fail("it ran in a thread"))
-    run: Any = vars(blocks)["anyio"].to_thread.run_sync
-    assert await run(box.preprocess, "one") == "one"
-
-
-async def test_slider_refuses_what_was_typed(page: gr.Blocks) -> None:
-    slider = gr.Slider(0, 2)
-    source = inspect.getsource(fresh("gradio.components.slider").Slider.preprocess)
-    assert "raise_if_out_of_bounds" in source, "Gradio takes all values of a slider: sliders.py can go."
-    prepare_queue(page, 4)
-    assert slider.preprocess(5) == 5
-
-
 async def test_mounted_page_ends_its_heartbeats(page: gr.Blocks) -> None:
     app = FastAPI()
     mount(app, page, prepare_queue(page, 4), root_path="", max_file_size=1000)
@@ -308,7 +200,7 @@ def test_stream_says_that_it_closes() -> None:
     [
         (rb"navigator\.language", "its language"),
         (rb"upload_id=.{0,200}this\.fetch\(|this\.fetch\(.{0,40}method:`POST`", "the progress of uploads"),
-        (rb"queue/data", "its stream of events"),
+        (rb"/run\$\{", "the address of an event"),
         (rb"matchMedia\?\.\(`\(prefers-color-scheme: dark\)`\)", "its colours"),
     ],
 )

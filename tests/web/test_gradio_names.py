@@ -12,13 +12,6 @@ PRIVATE_NAMES = (
     ("application", "gradio.routes", "App.create_app"),
     ("application", "gradio.route_utils", "BUILD_PATH_LIB"),
     ("application", "gradio.route_utils", "get_root_url"),
-    ("event_cost", "gradio.blocks", "BlocksConfig.config_for_block"),
-    ("event_cost", "gradio.blocks", "Blocks.postprocess_data"),
-    ("event_cost", "gradio.blocks", "convert_component_dict_to_list"),
-    ("event_cost", "gradio.component_meta", "inspect.getfullargspec"),
-    ("event_cost", "gradio.components.base", "_Keywords.FINISHED_ITERATING"),
-    ("event_cost", "gradio.state_holder", "SessionState"),
-    ("event_cost", "gradio.utils", "MatplotlibBackendMananger"),
     ("event_queue", "gradio.blocks", "Blocks.process_api"),
     *(
         ("event_queue", "gradio.queueing", f"Queue.{name}")
@@ -40,8 +33,7 @@ PRIVATE_NAMES = (
     ("import_hook", "gradio.component_meta", "create_or_modify_pyi"),
     ("import_hook", "gradio.component_meta", "EventListener.set_doc"),
     ("login", "gradio.oauth", "require_oauth_token"),
-    ("memory", "gradio.route_utils", "call_process_api"),
-    ("memory", "gradio.state_holder", "SessionState._update_value_in_config"),
+    ("application", "gradio.state_holder", "SessionState._update_value_in_config"),
     ("tunnel", "gradio.networking", "setup_tunnel"),
     ("tunnel", "gradio.tunneling", "CURRENT_TUNNELS"),
 )

@@ -101,7 +101,7 @@ class Counting:
         self.counted += 1
 
 
-@pytest.mark.parametrize("route", ["queue/join", "cancel", "reset"])
+@pytest.mark.parametrize("route", ["queue/join", "run/predict", "cancel", "reset"])
 @pytest.mark.parametrize("body", SLOW_BODIES.values(), ids=SLOW_BODIES.keys())
 async def test_refusal_of_an_event_is_cheap_and_counted(route: str, body: bytes) -> None:
     statuses, limit = list[int](), Counting()
@@ -190,7 +190,17 @@ def test_too_long_address_is_refused_with_a_sentence(app: App, size: int) -> Non
             for one in ("/", "/c/", "/config", "/conversations", "/media/", "/v1/models", "/s/", "/static/")
         ),
         *(("GET", one) for one in (f"{API}queue/data", f"{API}upload_progress", f"{API}file=", "/export", "/readyz")),
-        *(("POST", one) for one in (f"{API}upload", f"{API}queue/join", "/conversations", "/import", "/s/x/continue")),
+        *(
+            ("POST", one)
+            for one in (
+                f"{API}upload",
+                f"{API}queue/join",
+                f"{API}run/predict",
+                "/conversations",
+                "/import",
+                "/s/x/continue",
+            )
+        ),
         *(("DELETE", one) for one in ("/own-data", "/conversations/x")),
     ):
         for more in ("?q=" + "x" * size, "?" + "a=b&" * (size // 4), "/" + "x" * size, "%C3" * (size // 3)):

@@ -99,7 +99,9 @@ BODIES: dict[str, tuple[bytes, dict[str, Any]]] = {
     },
 }
 GATE = [name for name in BODIES if " as " not in name]
-MORE_ROUTES = [("POST", API + route) for route in ("upload", "cancel", "reset", "call/chat", "queue/join", "x")]
+MORE_ROUTES = [
+    ("POST", API + route) for route in ("upload", "cancel", "reset", "call/chat", "queue/join", "run/predict", "x")
+]
 """The routes that the isolation middleware answers, or passes on to Gradio."""
 TAKES_NO_BODY = re.compile("DELETE .*|POST (.*/(restore|stop|show|copy)|/temporary/.*)")
 """The routes that read no body. They answer as if there were none."""

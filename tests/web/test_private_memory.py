@@ -10,9 +10,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from gradio import route_utils
+from gradio.exceptions import Error
+from gradio.queueing import Queue
 
-from agent.web.gradio_compat import memory_release as memory
+from agent.web.gradio_compat.event_queue import bound_queue
 from tests.conftest import CONFIG, App
 from tests.support.http_client import HttpVisitor
 
@@ -85,17 +86,18 @@ async def test_failed_event_frees_memory_and_ends_no_other(monkeypatch: pytest.M
             await caught.wait()  # now the traceback leads to the frame of the other task
             raise ValueError("failed") from error
 
-    async def process() -> None:
+    page = cast(Any, SimpleNamespace(process_api=fail))
+
+    async def process(_: Queue) -> None:
         kept: Exception | None = None
         try:
-            await cast(Any, route_utils).call_process_api()
-        except ValueError as error:
+            await page.process_api()
+        except Error as error:
             kept = error  # Gradio's queue keeps it too
         assert kept is not None
 
-    monkeypatch.setattr(memory, "_call", fail)
-    queue = SimpleNamespace(process_events=process)
-    memory.release_memory(queue)
+    monkeypatch.setattr(Queue, "process_events", process)
+    queue = bound_queue(page, 4)
     event, waiter = asyncio.create_task(queue.process_events()), asyncio.create_task(wait())
     await asyncio.sleep(0)
     gc.disable()

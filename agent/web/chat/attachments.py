@@ -12,6 +12,8 @@ from agent.errors import InputError
 from agent.files.convert import convert_file, media_limits
 from agent.files.encodings import decode_text
 from agent.files.kinds import PDF, document_type
+from agent.files.kinds import SUFFIXES as DOCUMENT_SUFFIXES
+from agent.files.mime import SUFFIXES, ConvertedMedia, detect_mime
 from agent.files.owner_files import FILE_BYTES
 from agent.files.parts import attached_text, extracted_text, text_file_of
 from agent.files.remarks import ConvertedMedia
@@ -401,6 +403,13 @@ def media_kinds(spec: ModelSpec, *, extract_text: Collection[Kind] = ()) -> list
     """
     kinds: tuple[Kind, ...] = ("image", "audio")
     return [kind for kind in kinds if _accepts(spec, kind) or kind in extract_text]
+
+
+def file_types(kinds: Collection[Kind]) -> list[str]:
+    """Return the types of files that a browser offers first when files are chosen: these kinds, texts and documents."""
+    pictures = ["image/*", ".heic", ".heif"] if "image" in kinds else []
+    sounds = ["audio/*"] if "audio" in kinds else []
+    return [*pictures, *sounds, "text/*", *sorted(DOCUMENT_SUFFIXES), *sorted(TEXT_SUFFIXES)]
 
 
 async def _plan(

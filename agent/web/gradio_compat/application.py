@@ -10,18 +10,18 @@ import gradio as gr
 from fastapi import FastAPI, Request
 from gradio.route_utils import BUILD_PATH_LIB, get_root_url
 from gradio.routes import App
+from gradio.state_holder import SessionState
 
-from agent.web.gradio_compat.event_answer import answer_events
-from agent.web.gradio_compat.event_cost import reduce_event_cost
 from agent.web.gradio_compat.event_queue import BoundedQueue, bound_queue
 from agent.web.gradio_compat.import_hook import nothing
-from agent.web.gradio_compat.memory_release import release_memory
-from agent.web.gradio_compat.sliders import hand_on_values
 
 STATIC_FILES = Path(BUILD_PATH_LIB)
+"""The folder of the page's own scripts and styles."""
+SESSIONS = 50
+"""The most sessions whose widgets Gradio keeps, as an event has changed them. No event depends on an earlier one, and a
+session takes 60 KB."""
 DIAGRAMS = next((f"assets/{one.name}" for one in STATIC_FILES.glob("mermaid.core-*.js")), "")
 """The address of Mermaid's module in Gradio's files. Without one, diagrams are shown as code."""
-"""The folder of the page's own scripts and styles."""
 PAGE_QUERY = ("page", "deep_link")
 """The fields of a query on which Gradio's page depends."""
 
@@ -45,15 +45,14 @@ def without_applications() -> Generator[None]:
 def prepare_queue(page: gr.Blocks, streams: int) -> BoundedQueue:
     """Give the page a queue for `streams` events at once."""
     page.max_threads = streams
-    page.state_session_capacity = 500
+    page.state_session_capacity = SESSIONS
     page.queue(default_concurrency_limit=None, api_open=False)
     queue = bound_queue(page, streams)
     # After each event Gradio copies the last 10,000 events and sums them up with pandas, for its monitoring page, which
     # is off here. (Gradio misspells one of the names.)
     cast(Any, queue).ANAYLTICS_CACHE_FREQUENCY, queue.ANALYTICS_MAX_EVENTS = math.inf, 1
-    release_memory(queue)
-    hand_on_values()
-    reduce_event_cost(page)
+    # Gradio keeps the values of the widgets, with typed keys, for deep links, which this app does not use.
+    cast(Any, SessionState)._update_value_in_config = nothing
     return queue
 
 
@@ -82,7 +81,6 @@ def mount(
         **page_options,
     )
     cast(Any, page).app = cast(Any, app.routes[-1]).app
-    answer_events(page, queue)
 
 
 def end_heartbeats(page: gr.Blocks) -> None:

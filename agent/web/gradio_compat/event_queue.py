@@ -1,31 +1,34 @@
-"""Gradio's event queue with bounds: no visitor takes all its slots or memory, and it never stops for good.
+"""Gradio's queue for the calls of programs, with bounds: nobody takes all its slots or memory, and it never stops.
 
 Cookies are free, so a share per visitor is not enough. A network address can therefore have at most as many events as
 there are free slots. This is half of all slots if the address is alone, a third if one other address takes its full
 share, and so on. Hundreds of people behind one address still have room, and others always find free slots.
 
-Gradio keeps a message list of unlimited length for each page session, and runs a limited number of events at once. Its
-processing loop ends for good if anything raises inside it. This subclass uses Gradio's private queue, so it depends on
-the pinned version. See https://github.com/gradio-app/gradio/issues/13154.
+Gradio keeps a message list of unlimited length for each session, and runs a limited number of events at once. Its
+processing loop ends for good if anything raises inside it. See https://github.com/gradio-app/gradio/issues/13154. An
+event that raises leaves a reference cycle: the queue's frame holds the exception, and the traceback holds that frame
+and all frames below it, with everything that was sent, until a full garbage collection, which is rare. See
+https://github.com/gradio-app/gradio/issues/11009. The page's own events wait in no queue.
 """
 
 import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Collection
+from contextvars import ContextVar
 from time import monotonic, time
 from traceback import format_tb
 from typing import Any, cast
 
 import fastapi
+import orjson
 from gradio.blocks import Blocks
 from gradio.exceptions import Error
 from gradio.queueing import Event, Queue
 from gradio.server_messages import EventMessage, ProcessCompletedMessage, UnexpectedErrorMessage
-from gradio.utils import run_coro_in_background, set_task_name
+from gradio.utils import LRUCache, run_coro_in_background, set_task_name
 
 from agent.web.client_address import client_address, has_full_share
-from agent.web.gradio_compat.unread_messages import FAILED, Sessions, UnreadMessages
 from agent.web.middleware.visitor_cookie import GUEST
 
 EVENTS_PER_VISITOR = 32
@@ -37,7 +40,7 @@ MIN_GUEST_EVENTS_PER_ADDRESS = 4
 WAITING_EVENTS = 1000
 SESSIONS_PER_VISITOR = 32
 SESSIONS_OF_GUESTS = 256
-SESSIONS = 5000
+SESSIONS = 2000
 """Sessions with stored messages. Those without events are dropped first, and the same visitor's before others'."""
 UNREAD_BYTES = 8_000_000
 """The most unread bytes per session. The newest message does not count and can have any size."""
@@ -52,14 +55,50 @@ RESTART_SECONDS = 0.01
 FAILED_SECONDS = 10.0
 """Seconds for which a failure of the processing loop is reported."""
 
-ANSWER = "switchboard.messages"
-"""The name under which the scope of a request has the messages of its event."""
+READER_SECONDS = 0.05
+"""Seconds between two looks whether the messages of a session were read. Gradio's stream looks as often."""
 NO_EVENT = "none"
 """The id in the message that ends an idle stream. No event has it."""
+FAILED = "Something went wrong."
 BUSY = "Too many requests at once. Try again in a moment."
-NOT_READ = "The page did not read its updates. Reload it."
+NOT_READ = "The updates were not read."
 
 log = logging.getLogger(__name__)
+
+_raised: ContextVar[list[BaseException]] = ContextVar("raised")
+"""The errors of the event that runs."""
+
+
+class UnreadMessages(asyncio.Queue[EventMessage]):
+    """The messages that a program has not read. `size` is the bytes of their outputs."""
+
+    size = 0
+
+    def _put(self, item: EventMessage) -> None:
+        self.size += _size(item)
+        super()._put(item)
+
+    def _get(self) -> EventMessage:
+        item = super()._get()
+        self.size -= _size(item)
+        return item
+
+
+class Sessions(LRUCache[str, UnreadMessages]):
+    """The messages of each session. Gradio deletes a session once for each of its closed streams."""
+
+    def __setitem__(self, key: str, value: asyncio.Queue[EventMessage]) -> None:
+        """Keep the messages of a session. A queue that Gradio has made for a session is empty and is replaced."""
+        super().__setitem__(key, value if isinstance(value, UnreadMessages) else UnreadMessages())
+
+    def __delitem__(self, session: str) -> None:
+        if session in self:
+            super().__delitem__(session)
+
+
+def _size(message: EventMessage) -> int:
+    output = getattr(message, "output", None)
+    return len(orjson.dumps(output, default=str)) if output else 100
 
 
 class BoundedQueue(Queue):
@@ -111,22 +150,6 @@ class BoundedQueue(Queue):
             self.pending_event_ids_session[session] = set()  # the others have ended without a message
             self._unread[session].put_nowait(ProcessCompletedMessage(event_id=NO_EVENT, output={}, success=True))
 
-    def has_event(self, event_id: str) -> bool:
-        """Return True if this event waits or runs."""
-        return event_id in self.event_ids_to_events
-
-    def begin_answer(self, request: fastapi.Request) -> UnreadMessages:
-        """Return where the messages of the event go that this request is about to add."""
-        messages = request.scope[ANSWER] = UnreadMessages()
-        return messages
-
-    def end_answer(self, event_id: str, session: str, *, is_complete: bool) -> None:
-        """Forget an event whose messages were read. One that is not complete ends, because nobody waits for it."""
-        self.pending_event_ids_session.get(session, set[str]()).discard(event_id)
-        event = self.event_ids_to_events.get(event_id)
-        if event is not None and not is_complete:
-            event.alive = False
-
     def owns_event(self, event_id: str, session: str) -> bool:
         """Return True if this event waits or runs for this page session."""
         event = self.event_ids_to_events.get(event_id)
@@ -152,33 +175,48 @@ class BoundedQueue(Queue):
         return pushed
 
     def send_message(self, event: Event, event_message: EventMessage) -> None:
-        """Keep a message until the page reads it. End the event if its page is gone or reads nothing."""
-        unread = self._unread_of(event)
+        """Keep a message until it is read. End the event if its session is gone or reads nothing."""
+        unread = self._unread.get(event.session_hash)
         if unread is None:
             event.alive = False
         if unread is None or not event.alive:
             return
         older = unread.size
         event_message.event_id = cast(Any, event)._id
-        unread.put_nowait(event_message)
+        try:
+            unread.put_nowait(event_message)
+        except TypeError as error:  # the stream would fail on it, too, and end for the whole session
+            log.error("an event gave what JSON cannot carry: %s", error)
+            failed = ProcessCompletedMessage(event_id=event_message.event_id, output={"error": FAILED}, success=False)
+            unread.put_nowait(failed)
         if older > UNREAD_BYTES and unread.qsize() > UNREAD_MESSAGES:
             for other in self._running():
-                other.alive = other.alive and self._unread_of(other) is not unread
-            unread.clear()
+                other.alive = other.alive and other.session_hash != event.session_hash
+            while not unread.empty():
+                unread.get_nowait()
             unread.put_nowait(UnexpectedErrorMessage(message=NOT_READ))
 
     async def wait_for_reader(self, event_id: str | None, session: str | None) -> None:
-        """Wait until the page has read nearly all its messages.
+        """Wait until nearly all messages of a session are read.
 
-        Raises `Error` if the page is gone or reads nothing for `UNREAD_SECONDS`.
+        Raises `Error` if the session is gone or reads nothing for `UNREAD_SECONDS`.
         """
         end = monotonic() + UNREAD_SECONDS
-        event = self.event_ids_to_events.get(event_id or "")
-        unread = self._unread.get(session or "") if event is None else self._unread_of(event)
+        event, unread = self.event_ids_to_events.get(event_id or ""), self._unread.get(session or "")
         while unread is not None and unread.qsize() > UNREAD_MESSAGES:
             if monotonic() > end or (event is not None and not event.alive):
                 raise Error(NOT_READ, print_exception=False)
-            await unread.wait_for_read(1.0)
+            await asyncio.sleep(READER_SECONDS)
+
+    async def process_events(self, *given: Any, **named: Any) -> None:
+        """Process events, and free what the errors hold that they have raised."""
+        raised: list[BaseException] = []
+        _raised.set(raised)
+        try:
+            await super().process_events(*given, **named)
+        finally:
+            for error in raised:
+                _drop_tracebacks(error)
 
     async def start_processing(self) -> None:
         """Process events until the queue is closed. A failure is logged, and no event is lost.
@@ -223,11 +261,6 @@ class BoundedQueue(Queue):
         self._cancel_asyncio_tasks()
         self._changed.set()
 
-    def _unread_of(self, event: Event) -> UnreadMessages | None:
-        """Return where the messages of an event go: to its own request or to its session. None if that is gone."""
-        answer: UnreadMessages | None = getattr(event.request, "scope", {}).get(ANSWER)
-        return self._unread.get(event.session_hash) if answer is None else answer
-
     def _running(self) -> list[Event]:
         return [event for job in self.active_jobs if job is not None for event in job]
 
@@ -262,7 +295,7 @@ class BoundedQueue(Queue):
 
 
 def bound_queue(page: Blocks, slots: int) -> BoundedQueue:
-    """Give the page a bounded queue, and make its events wait until the page reads their messages."""
+    """Give the page a bounded queue, and make the events of programs wait until these read their messages."""
     queue, untyped = BoundedQueue(page, slots), cast(Any, page)
     process = untyped.process_api
 
@@ -271,12 +304,14 @@ def bound_queue(page: Blocks, slots: int) -> BoundedQueue:
             await queue.wait_for_reader(given.get("event_id"), given.get("session_hash"))
         try:
             return await process(*args, **given)
-        except Error:
-            raise
-        except Exception as error:  # Gradio would print it, and its text can contain the visitor's message
-            where = "".join(format_tb(error.__traceback__))
-            log.error("an event failed with %s at\n%s", type(error).__name__, where)
-            raise Error(FAILED, print_exception=False) from None
+        except Exception as error:
+            failed = error
+            if not isinstance(error, Error):  # Gradio would print it, and its text can contain the visitor's message
+                where = "".join(format_tb(error.__traceback__))
+                log.error("an event failed with %s at\n%s", type(error).__name__, where)
+                failed = Error(FAILED, print_exception=False)
+            _raised.get([]).append(failed)
+            raise failed from None
 
     untyped._queue, untyped.process_api = queue, process_api
     return queue
@@ -291,3 +326,21 @@ def _is_share_full(address: str, events: Collection[Event], slots: int, always: 
     """Return True if an address has its full share of these events."""
     mine = sum(client_address(event.request.scope) == address for event in events)
     return has_full_share(mine, free=slots - len(events), always=always)
+
+
+def _drop_tracebacks(error: BaseException) -> None:
+    """Drop the tracebacks of an exception and of all its causes, which frees the frames that have ended.
+
+    Don't clear the frames: several tasks can share an exception, and clearing the frame of a waiting coroutine closes
+    the coroutine.
+    """
+    left, seen = list[BaseException | None]([error]), set[int]()
+    while left:
+        found = left.pop()
+        if found is None or id(found) in seen:
+            continue
+        seen.add(id(found))
+        found.__traceback__ = None
+        left += [found.__cause__, found.__context__]
+        if isinstance(found, BaseExceptionGroup):
+            left += cast("BaseExceptionGroup[BaseException]", found).exceptions

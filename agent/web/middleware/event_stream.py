@@ -1,6 +1,6 @@
 """Prevents lost events while Gradio's event stream closes, and ends streams that bring nothing.
 
-Only programs read that stream: the page gets the messages of an event in the answer to its request (`event_answer.py`).
+Only programs read that stream: an event of the page is answered at once, without the queue.
 Gradio ends a stream when no event of its session is pending, and tells the program so. A message sent at that moment is
 queued, but the program still believes that its stream is open. It opens no new stream, then closes the old one, and
 waits for ever. So the answer to a join request waits until the program has read that its stream is closed.

@@ -136,6 +136,8 @@ CHANGES = {
 }
 """The paths of our own routes that change something, by method."""
 LOGIN_PATHS = ("/login/huggingface", "/login/callback", "/logout")
+RUN_PATH = re.compile(r"run/\w{1,100}", re.ASCII)
+"""The address of an event of the page. The page names the event twice, and the number in the body counts."""
 JOIN_FIELDS = ("data", "event_data", "fn_index", "trigger_id")
 REDIRECTED = b"again=1"
 """Marks the query of a redirected request, so that it is redirected only once."""
@@ -280,12 +282,15 @@ class IsolationMiddleware:
     ) -> ASGICall:
         """Return a checked POST to Gradio's API: an event, its end, or an upload."""
         match route:
-            case _ if route == "queue/join" or route in self._calls:
+            case _ if route == "queue/join" or route in self._calls or RUN_PATH.fullmatch(route):
+                is_direct = route.startswith("run/")
+                if is_direct:
+                    scope = {**scope, "path": f"{API}run/predict", "raw_path": f"{API}run/predict".encode()}
                 async with self._bodies.read(scope, receive, visitor) as body:
                     if route in self._calls:  # which needs no session: then each call begins one
                         body = {"session_hash": uuid4().hex, **body, "fn_index": self._calls[route]}
                     session = scope["state"]["session"] = _session(visitor, body.get("session_hash"))
-                    self._check_event(body)
+                    self._check_event(body, is_direct=is_direct)
                     if not all(
                         isinstance(one, str) and self.uploads.owns(one, visitor) for one in _paths(body.get("data"))
                     ):
@@ -344,8 +349,11 @@ class IsolationMiddleware:
             raise RequestRefused
         return with_query(scope, **{name: query[name] for name in query if name not in ("page", "deep_link")})
 
-    def _check_event(self, body: dict[str, Any]) -> None:
-        """Raise `RequestRefused` for an event that the page does not have or that Gradio could not read."""
+    def _check_event(self, body: dict[str, Any], *, is_direct: bool) -> None:
+        """Raise `RequestRefused` for an event that the page does not have or that Gradio could not read.
+
+        Those of the page are answered directly, and those of programs go through the queue.
+        """
         number, data = _number(body.get("fn_index")), body.get("data")
         if body.get("trigger_id") is not None:
             _number(body["trigger_id"])
@@ -353,7 +361,7 @@ class IsolationMiddleware:
             raise RequestRefused(400)
         if self._events is None:
             return
-        if number not in self._events:
+        if number not in self._events or is_direct == (number in self._calls.values()):
             raise RequestRefused
         if len(cast(list[Any], data)) < self._events[number]:  # Gradio would print the data, with a traceback
             raise RequestRefused(400)

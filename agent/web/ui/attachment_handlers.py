@@ -1,7 +1,6 @@
 """Handlers for attachments: their plans and their transcription."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,10 @@ from agent.models.catalog import ModelSpec
 from agent.system.request_queue import acting_for
 from agent.web.chat.attachments import AttachmentPlan, plan_attachments
 from agent.web.chat.conversations import Conversations
-from agent.web.file_names import given_name
 from agent.web.heavy_work import RequestLimit, TooManyRequests
-from agent.web.sending import owns_files, poll_until_done
+from agent.web.sending import owns_files
 from agent.web.ui.components import (
     Updates,
-    checking_status,
     composer_for_model,
     extraction_info,
     no_updates,
@@ -59,31 +56,27 @@ class AttachmentHandlers:
 
     async def attached(
         self, value: dict[str, Any] | None, model: str | None, extract_text: bool, request: gr.Request
-    ) -> AsyncIterator[Updates]:
-        """Yield how each attachment will be handled for the chosen model, before anything is sent."""
+    ) -> Updates:
+        """Return how each attachment will be handled for the chosen model, before anything is sent."""
         session = self._sessions.get(request)
         spec = self._conversations.model_for(session.owner, model)
         files = [Path(str(file)) for file in (value or {}).get("files") or []]
         assert request.request is not None
         if spec is None or not files or not owns_files(list(map(str, files)), request.request.scope):
-            yield {self._widgets.composer.attached: ""}
-            return
+            return {self._widgets.composer.attached: ""}
         try:
             if self._check_limit is not None:
                 visitor = session.visitor
                 self._check_limit.count("" if visitor.guest else visitor.owner, visitor.address)
         except TooManyRequests as error:
             refused = AttachmentPlan(name="", outcome="refused", text=error.text)
-            yield {self._widgets.composer.attached: render_attachments([refused], session.translator, {})}
-            return
+            return {self._widgets.composer.attached: render_attachments([refused], session.translator, {})}
         with acting_for(session.owner):
-            planning = asyncio.ensure_future(self._plans(files, spec, session, extract_text))
-        async for _tick in poll_until_done(planning):
-            yield {self._widgets.composer.attached: checking_status(list(map(given_name, files)), session.translator)}
-        others = {spec.id: spec for plan in planning.result() for spec in plan.others}.values()
+            plans = await self._plans(files, spec, session, extract_text)
+        others = {spec.id: spec for plan in plans for spec in plan.others}.values()
         models, translator = self._conversations.models, session.translator
         missing = {spec.id: translator(models.missing(session.owner, spec, session.login)) for spec in others}
-        yield {self._widgets.composer.attached: render_attachments(planning.result(), translator, missing)}
+        return {self._widgets.composer.attached: render_attachments(plans, translator, missing)}
 
     async def _plans(
         self, files: list[Path], spec: ModelSpec, session: PageSession, extract_text: bool

@@ -12,8 +12,8 @@ from agent.i18n.text import LocalizedText, _, joined
 from agent.i18n.translator import ENGLISH, Translator
 from agent.models.catalog import ModelSpec, ProviderSpec
 from agent.models.weights import Status
-from agent.providers.connection import Effort, is_off, nearest
-from agent.web.chat.attachments import AttachmentPlan, media_kinds, merge_refusals, merge_usual
+from agent.providers.connection import Effort, Status, is_off, nearest
+from agent.web.chat.attachments import AttachmentPlan, file_types, media_kinds, merge_refusals, merge_usual
 from agent.web.chat.choices import Choices, usual_temperature
 from agent.web.chat.model_menu import shown_name
 from agent.web.ui.examples import examples
@@ -88,12 +88,15 @@ def storage_line(translator: Translator = ENGLISH) -> str:
     return f'<p class="failed" role="status">{html.escape(sentence)}</p>'
 
 
-def offer(better: ModelSpec | None, translator: Translator = ENGLISH) -> Any:
-    """Return the button that offers a better model. Hidden if there is none."""
-    return gr.Button(
-        translator(_("{model} is ready: switch to it", model=translator(shown_name(better)))) if better else "",
-        visible=better is not None,
+def offer(better: ModelSpec | None, translator: Translator = ENGLISH) -> str:
+    """Return the button that offers a better model, or "" if there is none."""
+    return (
+        _button(translator(_("{model} is ready: switch to it", model=translator(shown_name(better))))) if better else ""
     )
+
+
+def _button(text: str) -> str:
+    return f'<button type="button">{html.escape(text)}</button>'
 
 
 def widgets_for_model(
@@ -169,8 +172,9 @@ def composer_for_model(
         translator(_("{licence} licence", licence=spec.licence)) if spec.licence else "",
     )
     about = " · ".join(html.escape(part) for part in facts if part)
-    types = " ".join(media_kinds(spec, extract_text=extract_text))
-    return {widgets.composer.about: f'<p data-takes="{types}">{about}</p>'}
+    kinds = media_kinds(spec, extract_text=extract_text)
+    takes = f'data-takes="{" ".join(kinds)}" data-accept="{",".join(file_types(kinds))}"'
+    return {widgets.composer.about: f"<p {takes}>{about}</p>"}
 
 
 def extraction_info(spec: ModelSpec, transcriber: Transcriber | None, translator: Translator = ENGLISH) -> str:
@@ -206,13 +210,6 @@ def render_attachments(
     return f'<div role="status"><ul>{"".join(rows)}</ul></div>' if rows else ""
 
 
-def checking_status(names: Sequence[str], translator: Translator) -> str:
-    """Return the list of attachments while they are being checked. page.js shows for how long."""
-    texts = [translator(_("Checking {name}…", name=name)) for name in names]
-    rows = [f'<li class="doing">{html.escape(text)}</li>' for text in texts]
-    return f'<ul role="status">{"".join(rows)}</ul>'
-
-
 def _model_button(spec: ModelSpec, missing: str) -> str:
     label = f"{spec.label} · {missing}" if missing else spec.label
     return f'<button type="button" data-model="{html.escape(spec.id)}">{html.escape(label)}</button>'
@@ -228,12 +225,14 @@ def key_panel(
     taken: bool,
     own: bool = False,
     login: Literal["possible", "done"] | None = None,
+    problem: str = "",
     translator: Translator = ENGLISH,
 ) -> Updates:
     """Return the key panel: its text, the box for a key, and the button to forget the keys.
 
     The box is emptied whenever it is shown: a key goes from the browser to the server and never back. `login` is None
-    if a login cannot replace a key. With `own`, only a visitor's own key helps, not one that the owner sets.
+    if a login cannot replace a key. With `own`, only a visitor's own key helps, not one that the owner sets. `problem`
+    says why a typed key was not taken.
     """
     paragraphs = [html.escape(translator(spec.advice(date.today())))] if spec else []
     if spec is not None and provider is not None and missing:
@@ -251,6 +250,7 @@ def key_panel(
         )
         paragraphs.append(translator(about))
     text = "".join(f"<p>{one}</p>" for one in paragraphs if one)
+    text += f'<p class="problem" role="alert">{html.escape(problem)}</p>' if problem else ""
     return {
         widgets.composer.keys.said: gr.HTML(text, visible=bool(text)),
         widgets.composer.keys.key: gr.Textbox(
@@ -259,7 +259,7 @@ def key_panel(
             placeholder=translator(_("{provider} API key", provider=provider.label)) if provider else "",
             submit_btn=translator(_("Use this key")),
         ),
-        widgets.composer.keys.forget: gr.Button(visible=typed),
+        widgets.composer.keys.forget: _button(translator.template(WIDGETS["forget_keys"])) if typed else "",
     }
 
 

@@ -1,5 +1,6 @@
 """Connects the events of the page with their handlers and widgets."""
 
+from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
@@ -13,11 +14,12 @@ from agent.web.ui.layout import Widgets
 QUIET: dict[str, Any] = {
     "show_progress": "hidden",
     "show_progress_on": [],
-    "concurrency_limit": None,
+    "queue": False,
     "api_visibility": "private",
 }
-"""The arguments that most events share. An empty `show_progress_on` keeps the page from copying the values of all
-outputs that any event has had, several times for each event."""
+"""The arguments that all events of the page share. Each is one request, and waits in no queue. An empty
+`show_progress_on` keeps the page from copying the values of all outputs that any event has had, several times for each
+event."""
 
 
 def asks(name: str) -> str:
@@ -82,20 +84,20 @@ class Events:
 
     def _connect_attachments(self) -> None:
         """Connect the events of attached files."""
-        self._widgets.chat.view.attached(**self._checks_attachments)
+        self._check_after(self._widgets.chat.view.attached)
 
-    @property
-    def _checks_attachments(self) -> dict[str, Any]:
-        """The arguments of the events after which the attached files are checked."""
+    def _check_after(self, event: Callable[..., Any]) -> None:
+        """Check the attached files after this event."""
         composer = self._widgets.composer
-        return {
-            "fn": self._handlers.attaching.attached,
-            "inputs": [composer.box, composer.model, self._widgets.settings.extract_text],
-            "outputs": composer.attached,
-            "js": asks("attached"),  # the page's modules have the files
-            "trigger_mode": "always_last",
+        checked = event(
+            self._handlers.attaching.attached,
+            [composer.box, composer.model, self._widgets.settings.extract_text],
+            composer.attached,
+            js=asks("attached"),  # the page's modules have the files, and say that they are being checked
+            trigger_mode="always_last",
             **QUIET,
-        }
+        )
+        checked.then(None, None, None, js=asks("checked"), trigger_mode="multiple", **QUIET)
 
     def _connect_settings(self) -> None:
         """Connect the events of the model menu and the side bar."""
@@ -112,7 +114,7 @@ class Events:
             [composer.about, settings.extract_text],
             **QUIET,
         )
-        turned.then(**self._checks_attachments)
+        self._check_after(turned.then)
         remember = handlers.settings
         for written in (settings.system.input, settings.system.blur):  # no input event comes from an emptied box
             written(remember.set_prompt, settings.system, None, **last)
@@ -125,7 +127,7 @@ class Events:
         for typed in (settings.max_tokens.submit, settings.max_tokens.blur):  # not while it is typed
             corrected = typed(remember.correct_max_tokens, limit, settings.max_tokens, **last)
             corrected.success(None, settings.max_tokens, None, js=asks("limit"), **QUIET)
-        self._widgets.chat.switch.click(handlers.switch, None, [*self._menu, *self._for_model], **QUIET)
+        view.switch(handlers.switch, None, [*self._menu, *self._for_model], **QUIET)
         timer = self._widgets.timer
         timer.tick(handlers.refresh_models, composer.model, [timer, *self._menu, *self._for_model], **QUIET)
 
@@ -146,7 +148,7 @@ class Events:
         chosen.then(None, composer.chosen, None, js=asks("model settled"), **told)
         chosen.failure(None, None, None, js=asks("model not chosen"), **told)
         composer.chosen.change(None, composer.chosen, None, js=asks("chosen"), **told)
-        chosen.then(**self._checks_attachments)
+        self._check_after(chosen.then)
         asked = view.models(handlers.list_models, composer.model, view, trigger_mode="always_last", **QUIET)
         asked.success(None, view, None, js=asks("models"), **QUIET)
         asked.failure(None, None, None, js=asks("models"), **QUIET)
@@ -165,7 +167,7 @@ class Events:
         handlers, composer = self._handlers, self._widgets.composer
         keys, model = composer.keys, composer.model
         keys.key.submit(handlers.keys.key_typed, [keys.key, model], [*self._menu, *self._keys], **QUIET)
-        keys.forget.click(handlers.keys.key_forgotten, model, [*self._menu, *self._keys], **QUIET)
+        self._widgets.chat.view.forget(handlers.keys.key_forgotten, model, [*self._menu, *self._keys], **QUIET)
         self._widgets.sign_of_life.tick(handlers.keys.still_here, model, self._keys, **QUIET)
 
     def _connect_login(self) -> None:
@@ -184,7 +186,8 @@ def connect_endpoint(api: ChatApi) -> None:
         model = gr.Textbox(label="model", value="")
         options = JsonValue(label="options", value={})
         answer = JsonValue(label="answer")
-        gr.Button("chat").click(
+        # Nothing triggers it in the page, where a button would load seven files with each visit.
+        gr.HTML(js_on_load="'chat'").chat(
             api.chat,
             [message, model, options],
             answer,

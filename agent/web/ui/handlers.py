@@ -1,7 +1,6 @@
 """Event handlers of the page: identify the page session, and return the values of widgets about models and settings."""
 
 import asyncio
-import html
 from collections.abc import Callable
 from dataclasses import replace
 from typing import cast
@@ -9,7 +8,6 @@ from typing import cast
 import gradio as gr
 
 from agent.errors import AgentError
-from agent.i18n.text import _
 from agent.models.families import LONGEST_NAME
 from agent.providers.connection import preload
 from agent.web.chat.choices import text_of
@@ -101,9 +99,9 @@ class Handlers:
         former = text_of(cast(dict[str, object], before).get("id")) if isinstance(before, dict) else ""
         try:
             spec = self._conversations.models.find(model.strip())
+            problem = ""
         except AgentError as error:
-            message = session.translator(error.text)
-            gr.Warning(html.escape(message), title=session.translator(_("No such model")))
+            problem = session.translator(error.text)
             spec = self._conversations.model_for(session.owner, None)
         settings, former = self._conversations.settings, former or self._conversations.choices(session.owner).model
         specs = self._conversations.models.specs_with(former)
@@ -113,7 +111,7 @@ class Handlers:
         # The list has that value already, or a newer one, which must stay.
         new = spec is None or spec.id != model
         shown = self._model.menu(session, spec, chosen=new) | await self._model.for_model(session, spec)
-        shown[self.widgets.composer.chosen]["asked"] = model
+        shown[self.widgets.composer.chosen] |= {"asked": model, "problem": problem}
         own, box = own_prompt(prompt or "", settings, specs), self.widgets.settings.system
         if own is not None:
             shown[box] = adapt_prompt(own, settings, spec, specs, session.translator)

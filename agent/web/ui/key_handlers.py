@@ -3,7 +3,6 @@
 import gradio as gr
 
 from agent.errors import AgentError
-from agent.i18n.text import _
 from agent.web.chat.conversations import Conversations
 from agent.web.ui.components import Updates, no_updates
 from agent.web.ui.model_widgets import ModelWidgets
@@ -20,16 +19,16 @@ class KeyHandlers:
         """Store a key for the chosen model's provider in memory, and always empty the box."""
         session = self._sessions.get(request)
         spec = self._conversations.model_for(session.owner, model)
-        provider = self._conversations.models.provider(spec) if spec else None
+        provider, problem = self._conversations.models.provider(spec) if spec else None, ""
         if provider is not None and self._conversations.models.accepts_keys:
             try:
                 self._conversations.models.keys.put(session.owner, provider.id, key or "")
             except AgentError as error:
-                gr.Warning(session.translator(error.text), title=session.translator(_("Not taken")))
+                problem = session.translator(error.text)
         return (
             self._widgets.menu(session, spec)
             | await self._widgets.name(session, spec)
-            | self._widgets.keys(session, spec)
+            | self._widgets.keys(session, spec, problem)
         )
 
     async def key_forgotten(self, model: str | None, request: gr.Request) -> Updates:

@@ -18,6 +18,8 @@ CALLS = (
     "models",
     "pick",
     "reset",
+    "switch",
+    "forget",
 )
 """The events with which the page's scripts call the server: see `call` in gradio.js."""
 ON_LOAD = (
@@ -30,6 +32,16 @@ document.dispatchEvent(new Event("gradio-calls"));
 )
 LOCALES = {locale: locale for locale in LANGUAGES} | {"zh-CN": "zh", "zh-TW": "zh"}
 """The page's language code by Gradio's locale."""
+
+
+class OpenSlider(gr.Slider):
+    """A slider that hands on what was typed into it. Gradio raises an error in English for a value beyond its ends."""
+
+    is_template = True  # in the browser it is Gradio's
+
+    def preprocess(self, payload: float) -> float:
+        """Return the value as it was typed. The handlers clip it."""
+        return payload
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +65,8 @@ class ChatWidgets:
     it, and its value is what the server tells the scripts.
     """
 
-    new: gr.Button
     notice: gr.HTML
-    switch: gr.Button
+    switch: gr.HTML
     view: gr.HTML
 
 
@@ -65,7 +76,7 @@ class Keys:
 
     said: gr.HTML
     key: gr.Textbox
-    forget: gr.Button
+    forget: gr.HTML
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +134,9 @@ def lay_out(title: str, *, sign_of_life: float, login: bool, fleeting: bool, day
     """
     view = gr.HTML(elem_id="chat", padding=False, html_template="", js_on_load=ON_LOAD, render=False)
     with gr.Column(elem_id="page"):
-        new = _bar(title)
+        _bar(title)
         settings = _settings(login=login, days=days)  # here, where the focus comes to its button
-        chat = _chat(new, view)
+        chat = _chat(view)
         composer = _composer()
         if fleeting:
             gr.HTML(f"<p>{static('fleeting')}</p>", elem_id="fleeting", padding=False)
@@ -151,7 +162,7 @@ def _settings(*, login: bool, days: float) -> SettingsWidgets:
             extract_text=gr.Checkbox(
                 label=static("extract_text"), info=static("extract_text_how"), value=False, elem_id="extract-text"
             ),
-            temperature=gr.Slider(
+            temperature=OpenSlider(
                 0, 2, value=TEMPERATURE, step=0.05, label=static("temperature"), elem_id="temperature"
             ),
             max_tokens=gr.Number(
@@ -171,24 +182,23 @@ def _login_button() -> gr.LoginButton:
     return gr.LoginButton("Log in with Hugging Face", "Log out ({})", icon=None, size="md", elem_id="login")
 
 
-def _bar(title: str) -> gr.Button:
-    """Create the bar above the chat. Return the button for a new chat."""
-    with gr.Row(elem_id="bar"):
+def _bar(title: str) -> None:
+    """Create the bar above the chat."""
+    with gr.Column(elem_id="bar"):  # page.css makes it a row, which would be another component to load
         toggle = '<button type="button" aria-label="Chats"></button>'  # chats.js makes the list that it opens
         gr.HTML(toggle, elem_id="chats-toggle", padding=False)
-        new = gr.Button(static("new_chat"), elem_id="new", size="sm")
+        gr.HTML(f'<button type="button">{static("new_chat")}</button>', elem_id="new", padding=False)
         gr.HTML(f"<h1>{title}</h1>", elem_id="name", padding=False)
         gr.HTML('<button type="button" aria-label="Share"></button>', elem_id="share-chat", padding=False)  # chats.js
         gr.HTML('<button type="button" aria-label="Keyboard shortcuts">?</button>', elem_id="help", padding=False)
-    return new
 
 
-def _chat(new: gr.Button, view: gr.HTML) -> ChatWidgets:
+def _chat(view: gr.HTML) -> ChatWidgets:
     notice = gr.HTML(elem_id="notice", padding=False)
-    switch = gr.Button("", elem_id="switch", size="sm", visible=False)
+    switch = gr.HTML(elem_id="switch", padding=False)  # options.js hears its button
     gr.HTML(f"<p>{static('greeting')}</p>", elem_id="greeting", padding=False)
     view.render()  # live.js draws into it
-    return ChatWidgets(new=new, notice=notice, switch=switch, view=view)
+    return ChatWidgets(notice=notice, switch=switch, view=view)
 
 
 def _keys() -> Keys:
@@ -204,7 +214,7 @@ def _keys() -> Keys:
                 visible=False,
                 html_attributes=gr.InputHTMLAttributes(autocomplete="off"),
             ),
-            forget=gr.Button(static("forget_keys"), elem_id="key-forget", size="sm", visible=False),
+            forget=gr.HTML(elem_id="key-forget", padding=False),  # options.js hears its button
         )
 
 

@@ -89,8 +89,8 @@ class ModelWidgets:
         )
         return {self._widgets.composer.chosen: shown}
 
-    def keys(self, session: PageSession, spec: ModelSpec | None) -> Updates:
-        """Return the widgets of the panel for a key."""
+    def keys(self, session: PageSession, spec: ModelSpec | None, problem: str = "") -> Updates:
+        """Return the widgets of the panel for a key, with the `problem` of one that was just typed."""
         models = self._conversations.models
         provider = models.provider(spec) if spec else None
         typed = provider is not None and models.keys.get(session.owner, provider.id) is not None
@@ -105,6 +105,7 @@ class ModelWidgets:
             taken=models.accepts_keys,
             own=models.own_keys_only,
             login=login,
+            problem=problem,
             translator=session.translator,
         )
         return panel | {self._widgets.sign_of_life: gr.Timer(active=models.keys.has_any(session.owner))}

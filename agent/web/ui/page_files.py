@@ -24,7 +24,8 @@ FOLDERS = ("modules", "composer/modules", "transcript/modules")
 FIRST, ENTRY = "modules/gradio.js", "modules/page.js"
 """The module that runs before Gradio, and the one that imports all others."""
 LAZY = ("viewer", "models", "share", "settings")
-"""The modules that are loaded when they are used, with a style of the same name. So is `preview` of the transcript."""
+"""The modules that are loaded when they are used, with a style of the same name. So are `preview` of the transcript
+and `recorder` of the composer, without one."""
 START = "() => import(document.getElementById('page-module').href)"
 """Starts the page's modules. Gradio runs this once it shows the page. Without a part of it, the page loads again."""
 
@@ -42,7 +43,7 @@ class PageFiles:
         """Return the tags that load the files early. `path` is the path of the app, without a slash at its end."""
         folder = escape(f"{path}/assets")
         names = json.dumps({"imports": {"texts": f"{path}/assets/{self.texts[language]}"}}).replace("<", "\\u003c")
-        lazy = tuple(f"/{one}.js" for one in (*LAZY, "preview"))
+        lazy = tuple(f"/{one}.js" for one in (*LAZY, "preview", "recorder"))
         modules = [one for one in self.contents if one.startswith(self.folder) and one.endswith(".js")]
         early = [self.texts[language], *(one for one in modules if not one.endswith((*lazy, ENTRY)))]
         # The map must come before all modules. The first module runs before Gradio's, because both are modules.

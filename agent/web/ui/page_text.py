@@ -159,6 +159,7 @@ SCRIPTS = {
     "continued": N_("{model} cannot go on in the middle of this answer, so it was asked for the rest in a message."),
     "queued": N_("Queued: sent when the answer has ended"),
     "queue_sending": N_("Sending…"),
+    "checking": N_("Checking {name}…"),
     "queue_returned": N_("Your message is in the box again."),
     "queue_later": N_("Send after this answer"),
     "queue_how": N_("Press Enter to queue your message until the answer has ended."),

@@ -246,7 +246,8 @@ function offerCamera() {
   opener.setAttribute("aria-label", said.camera);
   // What the chosen model takes, or what can be extracted for it.
   const offer = () => {
-    const takes = $("#about [data-takes]")?.dataset.takes ?? "";
+    const { takes = "", accept = "" } = $("#about [data-takes]")?.dataset ?? {};
+    editor.picker.accept = accept;
     editor.offerMicrophone(takes.includes("audio"));
     if (!takes.includes("image") || !navigator.mediaDevices?.getUserMedia) opener.remove();
     else if (!opener.isConnected) editor.place("camera", opener);

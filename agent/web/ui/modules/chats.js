@@ -62,7 +62,7 @@ when("#chats-toggle button", (control) => {
   control.setAttribute("aria-expanded", isOpen());
   control.addEventListener("click", () => toggle(!isOpen()));
 });
-when("#new", (control) => (control.title = `${said.new_chat} (${said.key_new})`));
+when("#new button", (control) => (control.title = `${said.new_chat} (${said.key_new})`));
 close.addEventListener("click", () => toggle(false));
 shade.addEventListener("click", () => toggle(false));
 

@@ -1,8 +1,10 @@
 // The message in the composer, and the one that waits for an answer.
 import { fileAt } from "../composer/modules/files.js";
-import { soft } from "../transcript/modules/keys.js";
+import { soft } from "../transcript/modules/elements.js";
 import { answer, call, write } from "./gradio.js";
 import { $, box, editor, hint, inAddress, joined, kept, make, nameOf, root, said, shown, when } from "./shared.js";
+
+const CHECK_MS = 500;
 
 export const composer = makeComposer();
 export const queue = makeQueue();
@@ -38,7 +40,18 @@ function makeComposer() {
   });
   // The server checks attachments at once, so that the page shows how they are handled before they are sent.
   document.addEventListener("composer:files", () => call("attached"));
-  answer("attached", (_, ...others) => [{ text: "", files: editor.files.value() }, ...others]);
+  // A check that takes long says of which files.
+  const checking = make("ul", { role: "status" });
+  let slow;
+  const end = () => (clearTimeout(slow), checking.replaceChildren());
+  when("#attached", (notes) => notes.before(make("div", { id: "checking" }, checking)));
+  answer("checked", end);
+  answer("attached", (_, ...others) => {
+    const files = editor.files.value();
+    end();
+    slow = setTimeout(() => checking.replaceChildren(...files.map((file) => make("li", { class: "doing" }, said.checking.replace("{name}", () => nameOf(file))))), CHECK_MS);
+    return [{ text: "", files }, ...others];
+  });
   const composer = {
     // Sets what `edit` makes of the message in the composer.
     change: (edit) => void (editor.value = edit(editor.value)),

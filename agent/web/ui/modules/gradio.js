@@ -63,53 +63,9 @@ window.requestAnimationFrame = (callback) => {
   return 0;
 };
 
-// Gradio's client asks for an event, and opens a stream for the messages of all events, which it closes when none is left.
-// Here the answer to the request brings the messages (see event_answer.py), and the client gets a stream that this script
-// writes. If the answer breaks off, for example because the process stops, Gradio is told so, and loads the page again.
-const END = /"msg":"(?:process_completed|unexpected_error)"/, send = window.fetch.bind(window);
-let inbox; // of the stream that Gradio reads
-const early = []; // messages before it reads one
-const tell = (text) => (inbox ? inbox.enqueue(new TextEncoder().encode(text)) : early.push(text));
-const openStream = (signal) => {
-  const body = new ReadableStream({
-    start: (stream) => {
-      inbox = stream;
-      early.splice(0).forEach(tell);
-      signal?.addEventListener("abort", () => {
-        if (inbox === stream) inbox = undefined;
-        stream.error(signal.reason);
-      });
-    },
-  });
-  return new Response(body, { headers: { "content-type": "text/event-stream" } });
-};
-const readEvent = async ({ body }, id) => {
-  const decoder = new TextDecoder(), chunks = body.getReader();
-  let text = "", hasEnded = false;
-  while (true) {
-    const { value, done } = await chunks.read().catch(() => ({ done: true }));
-    if (done) break;
-    text += decoder.decode(value, { stream: true });
-    const end = text.lastIndexOf("\n\n") + 2;
-    if (end < 2) continue;
-    const whole = text.slice(0, end);
-    text = text.slice(end);
-    hasEnded ||= END.test(whole);
-    tell(whole);
-  }
-  if (!hasEnded) tell(`data: ${JSON.stringify({ msg: "broken_connection", event_id: id, message: "" })}\n\n`);
-};
-const join = async (where, how) => {
-  const headers = new Headers(how.headers);
-  headers.set("x-event-stream", "1");
-  const answer = await send(where, { ...how, headers }), id = answer.headers.get("x-event-id");
-  if (!id) return answer; // it was refused
-  readEvent(answer, id);
-  return Response.json({ event_id: id });
-};
-
 // After an event that could not be sent, Gradio ignores everything until it can load the page again. So an event waits for
 // the network: network.js says how long. `isOfTimer`: no visitor waits for it.
+const send = window.fetch.bind(window);
 let hold = (isOfTimer, go) => go();
 export const holdEvents = (how) => (hold = how);
 const isOfTimer = (body) => {
@@ -117,11 +73,12 @@ const isOfTimer = (body) => {
   return gradio_config.components.some(({ id, type }) => id === trigger && type === "timer");
 };
 
-window.fetch = (/** @type {any} */ where, how) => {
-  const address = String(where?.url ?? where);
-  if (address.includes("/queue/data?")) return Promise.resolve(openStream(how?.signal ?? where?.signal));
-  if (address.includes("/queue/join")) return hold(isOfTimer(how?.body), () => join(where, how));
-  return send(where, how);
+// Gradio says nothing of an event that is answered directly and fails.
+window.fetch = async (/** @type {any} */ where, how) => {
+  if (!String(where?.url ?? where).includes("/gradio_api/run/")) return send(where, how);
+  const isQuiet = isOfTimer(how?.body), answer = await hold(isQuiet, () => send(where, how));
+  if (!answer.ok && !isQuiet) document.dispatchEvent(new Event("gradio-failed"));
+  return answer;
 };
 
 /** Write into a text box as the keyboard does, so that Gradio learns of it. */

@@ -151,6 +151,7 @@ answer("model settled", (value) => {
   named = value?.id;
   shown.effort = value?.effort ?? "";
   tell(value);
+  if (value?.problem) hint(value.problem, () => named === value.id, 20);
 });
 answer("model not chosen", () => {
   named = shown.model = facts.id;
@@ -167,6 +168,8 @@ answer("chosen", tell);
 document.addEventListener("click", ({ target }) => {
   const button = target.closest?.("#attached button[data-model]");
   if (button) pick(button.dataset.model, button.textContent);
+  else if (target.closest?.("#switch button")) call("switch");
+  else if (target.closest?.("#key-forget button")) call("forget");
 });
 
 editor.place("options", options);

@@ -1,6 +1,6 @@
 // The page: the modules that each visit needs, keyboard shortcuts, and what Gradio's widgets say otherwise than this page wants.
 // A module that comes first hears a key or a click first.
-import { composes, soft } from "../transcript/modules/keys.js";
+import { composes, soft } from "../transcript/modules/elements.js";
 import "./prompts.js";
 import "./network.js";
 import "./composer.js";
@@ -8,7 +8,7 @@ import "./chats.js";
 import { live } from "./live.js";
 import "./options.js";
 import "./attachments.js";
-import { $, box, editor, hint, kept, language, load, said, shown, when } from "./shared.js";
+import { $, box, editor, hint, kept, language, load, make, said, shown, when } from "./shared.js";
 
 // Keys. The window handles them before Gradio.
 const shortcuts = document.createElement("dialog");
@@ -71,7 +71,7 @@ const count = (panel) => {
   };
   new MutationObserver(() => (timer ??= setTimeout(tick))).observe(panel, { childList: true, subtree: true });
 };
-when("#attached", count);
+when("#checking", count);
 when("#sending", count);
 
 // Translates Gradio's English labels, names buttons without words for the pointer, too, and sets the state of what
@@ -118,37 +118,18 @@ if (gradio_config.components.some(({ props }) => props.elem_id === "login")) whe
   translate();
 });
 
-mendToasts();
-// Mends Gradio's toasts: no button around another one, translated words, and nothing that the page says already or that is
-// over.
-function mendToasts() {
+document.addEventListener("gradio-failed", () => hint(said.chats_failed));
+// Mends Gradio's toast, which says that the connection is lost: no button around another one, and translated words.
+when(".toast-wrap", (toasts) => new MutationObserver(() => {
   const LOST = "Connection to the server was lost. Attempting reconnection...";
-  const plain = (text) => text.replace(/\s+/g, " ").trim();
-  const mend = (toasts) => {
-    // A head need not be a button, because the text that it folds is short.
-    for (const head of toasts.querySelectorAll(".toast-header[role]")) {
-      head.removeAttribute("role");
-      head.removeAttribute("tabindex");
-      $(".toast-close", head)?.setAttribute("aria-label", said.close);
-    }
-    for (const text of toasts.querySelectorAll("[data-testid=toast-text]:not([hidden])")) {
-      if (plain(text.textContent) !== LOST) continue;
-      const short = Object.assign(document.createElement("div"), { className: text.className, textContent: said.connection_lost });
-      text.hidden = true;
-      text.after(short);
-    }
-    // The same message again is shown once. The newest stays longest.
-    for (const list of toasts.querySelectorAll(".toast-messages")) {
-      const items = [...list.querySelectorAll(".toast-message-item")];
-      const texts = items.map((item) => $(".toast-message-text:not([hidden])", item)?.textContent);
-      for (const [n, item] of items.entries()) {
-        item.hidden = texts.includes(texts[n], n + 1);
-        if (item.nextElementSibling) item.nextElementSibling.hidden = item.hidden;
-      }
-    }
-  };
-  const close = () => document.querySelectorAll(".toast-wrap .toast-body .toast-close").forEach((button) => button.click());
-  for (const kind of ["chat-opening", "message-stored"]) document.addEventListener(kind, close);
-  document.addEventListener("gradio-call", ({ detail }) => detail === "pick" && close()); // another model
-  when(".toast-wrap", (toasts) => new MutationObserver(() => mend(toasts)).observe(toasts, { childList: true, subtree: true }));
-}
+  for (const head of toasts.querySelectorAll(".toast-header[role]")) { // it need not be a button: the text that it folds is short
+    head.removeAttribute("role");
+    head.removeAttribute("tabindex");
+    $(".toast-close", head)?.setAttribute("aria-label", said.close);
+  }
+  for (const text of toasts.querySelectorAll("[data-testid=toast-text]:not([hidden])")) {
+    if (text.textContent.replace(/\s+/g, " ").trim() !== LOST) continue;
+    text.hidden = true;
+    text.after(make("div", { class: text.className }, said.connection_lost));
+  }
+}).observe(toasts, { childList: true, subtree: true }));

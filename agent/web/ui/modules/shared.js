@@ -2,8 +2,7 @@
 import { diagrams, language, said } from "texts";
 import { mount } from "../composer/modules/composer.js";
 import { bytesIn, nameOf } from "../composer/modules/files.js";
-import { make } from "../transcript/modules/elements.js";
-import { composes } from "../transcript/modules/keys.js";
+import { composes, make } from "../transcript/modules/elements.js";
 
 export { diagrams, language, make, nameOf, said };
 /** @type {(selector: string, root?: ParentNode) => any} */

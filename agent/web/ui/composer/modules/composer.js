@@ -1,8 +1,6 @@
 // The box for a message: a text that grows, attached files, a recorder, and the buttons that send and stop.
-import { make } from "../../transcript/modules/elements.js";
-import { composes, sends, soft } from "../../transcript/modules/keys.js";
+import { composes, make, sends, soft } from "../../transcript/modules/elements.js";
 import { attachments } from "./files.js";
-import { recorder } from "./recorder.js";
 
 /** The places in the row of buttons, in their order. */
 const PLACES = ["attach", "camera", "prompts", "microphone", "options", "later", "send"];
@@ -34,7 +32,9 @@ export function mount({ labels, language, root, largest }) {
     button.addEventListener("click", again);
     problem.append(" ", button);
   };
-  const files = attachments({ labels, language, root, largest, say, fire, left: () => area.focus() });
+  // The text has the focus after a button that is gone, but a touch would open the keyboard.
+  const left = (/** @type {any} */ { pointerType }) => void (pointerType === "touch" || area.focus());
+  const files = attachments({ labels, language, root, largest, say, fire, left });
   const keep = (/** @type {File[]} */ given) => {
     const before = files.count();
     files.attach(given, true);
@@ -42,8 +42,21 @@ export function mount({ labels, language, root, largest }) {
     if (late) files.leave(late);
     return isAttached;
   };
-  const sound = recorder({ labels, attach: keep, shows: (/** @type {boolean} */ is) => (row.hidden = is), left: () => area.focus() });
-  const element = make("div", { className: "composer" }, problem, files.list, area, row, sound.row, picker);
+  const element = make("div", { className: "composer" }, problem, files.list, area, row, picker);
+  let sound = /** @type {any} */ (undefined), loads = 0; // the recorder, which is loaded when it is used
+  const record = async () => {
+    if (!sound) {
+      microphone.disabled = true; // a second press waits
+      const found = await import(`./recorder.js#${loads++}`).catch(() => undefined); // a browser asks again by another address only
+      microphone.disabled = false;
+      if (!found) return say(labels.failed);
+      sound = found.recorder({ labels, attach: keep, shows: (/** @type {boolean} */ is) => (row.hidden = is), left });
+      picker.before(sound.row);
+    }
+    sound.begin();
+  };
+  /** Attach what is recorded, if there is something. Says whether the recorder is free now. @returns {Promise<boolean>} */
+  const finish = async () => !sound || sound.finish();
 
   const grow = () => {
     if (CSS.supports("field-sizing", "content")) return;
@@ -58,7 +71,7 @@ export function mount({ labels, language, root, largest }) {
     isSubmitting = true;
     const before = moves;
     try {
-      if (!(await sound.finish()) || isEmpty()) return;
+      if (!(await finish()) || isEmpty()) return;
       if (!(await files.settled()) || isEmpty() || moves !== before) return;
       if (isRunning) return void fire("later");
     } finally {
@@ -75,7 +88,7 @@ export function mount({ labels, language, root, largest }) {
   send.addEventListener("click", submit);
   stop.addEventListener("click", () => fire("stop"));
   clip.addEventListener("click", () => picker.click());
-  microphone.addEventListener("click", sound.begin);
+  microphone.addEventListener("click", record);
   picker.addEventListener("change", () => {
     const picked = [...picker.files];
     picker.value = "";
@@ -97,11 +110,11 @@ export function mount({ labels, language, root, largest }) {
   return {
     element,
     area,
+    picker,
     files,
     attach,
-    /** Attach what is recorded, if there is something. Says whether the recorder is free now. */
-    finish: sound.finish,
-    isRecording: () => !sound.row.hidden,
+    finish,
+    isRecording: () => Boolean(sound && !sound.row.hidden),
     isRunning: () => isRunning,
     get value() {
       return { text: area.value, files: files.value() };
@@ -123,7 +136,7 @@ export function mount({ labels, language, root, largest }) {
       say("");
       files.leave(keeps);
       late = keeps;
-      sound.finish().then(() => (late = undefined));
+      finish().then(() => (late = undefined));
     },
     /** Show the button that stops an answer, or the one that sends. @param {boolean} is */
     running(is) {

@@ -61,14 +61,14 @@ export function attachments({ labels, language, root, largest, say, fire, left }
     draw();
     fire("files");
   };
-  const drop = (/** @type {Chip} */ chip) => {
+  const drop = (/** @type {Chip} */ chip, /** @type {Event} */ event) => {
     const at = chips.indexOf(chip), hadFocus = list.contains(document.activeElement);
     if (at < 0) return;
     chips = chips.toSpliced(at, 1);
     say("");
     chip.file ? changed() : draw();
     const next = chips[Math.min(at, chips.length - 1)]?.item.querySelector(".remove-button");
-    next instanceof HTMLElement && hadFocus ? next.focus() : left();
+    next instanceof HTMLElement && hadFocus ? next.focus() : left(event);
   };
 
   /** @param {string} name @returns {Chip} */
@@ -77,7 +77,7 @@ export function attachments({ labels, language, root, largest, say, fire, left }
     remove.title = labels.remove.replace("{name}", () => name);
     remove.setAttribute("aria-label", remove.title);
     const chip = { name, item: make("li", { className: "file" }, remove) };
-    remove.addEventListener("click", () => drop(chip));
+    remove.addEventListener("click", (/** @type {Event} */ event) => drop(chip, event));
     return chip;
   };
   const endOf = (/** @type {string} */ name) => /\.(\w{1,4})$/.exec(name)?.[1].toUpperCase() ?? "…";

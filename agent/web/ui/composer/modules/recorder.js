@@ -5,7 +5,7 @@ const TICK_MS = 100, BARS = 48, BITS = 64_000;
 const ENDS = { "audio/mp4": "m4a", "audio/ogg": "ogg", "audio/webm": "webm" };
 
 /**
- * @param {{labels: Record<string, string>, attach: (files: File[]) => boolean, shows: (is: boolean) => void, left: () => void}} options
+ * @param {{labels: Record<string, string>, attach: (files: File[]) => boolean, shows: (is: boolean) => void, left: (event: Event) => void}} options
  *   `shows` is told whether the row is shown, and `left` that its buttons are gone.
  */
 export function recorder({ labels, attach, shows, left }) {
@@ -93,16 +93,16 @@ export function recorder({ labels, attach, shows, left }) {
     else if (now.recorder.state !== "inactive") now.recorder.stop();
     return now?.end ?? true;
   };
-  const drop = () => {
+  const drop = (/** @type {Event} */ event) => {
     const { recorder: made } = now ?? {};
     close();
     if (made?.state === "recording") made.stop();
-    left();
+    left(event);
   };
   cancel.addEventListener("click", drop);
-  done.addEventListener("click", async () => {
+  done.addEventListener("click", async (/** @type {Event} */ event) => {
     await finish();
-    left();
+    left(event);
   });
   return { row, begin, finish };
 }

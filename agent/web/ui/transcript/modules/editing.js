@@ -1,6 +1,5 @@
 // The box in which a person's message is edited, in place of its text. There is one.
-import { make } from "./elements.js";
-import { composes, sends } from "./keys.js";
+import { composes, make, sends } from "./elements.js";
 
 const SLOW_MS = 300;
 

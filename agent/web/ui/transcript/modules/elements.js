@@ -1,4 +1,4 @@
-// Makes elements.
+// Makes elements, and says what the keys of a text box mean.
 
 /**
  * An element with these properties, attributes (names with a dash, `role`) and children.
@@ -20,3 +20,12 @@ export function make(tag, given = {}, ...children) {
 /** @param {string} action @param {string} label @param {Record<string, any>} given */
 export const button = (action, label, given = {}) =>
   make("button", { type: "button", className: "icon", title: label, "aria-label": label, "data-action": action, ...given });
+
+/** Whether an input method uses the key. Safari ends the composition before the Enter that did so: only the code tells then. @param {KeyboardEvent} event */
+export const composes = ({ isComposing, keyCode }) => isComposing || keyCode === 229;
+
+/** A keyboard on the screen has no Shift + Enter, so its Enter begins a new line. */
+export const soft = matchMedia("(pointer: coarse)");
+
+/** Whether the key sends what is typed. @param {KeyboardEvent} event */
+export const sends = (event) => event.key === "Enter" && !event.shiftKey && (!soft.matches || event.ctrlKey || event.metaKey);
