@@ -136,6 +136,7 @@ CELLS: Mapping[tuple[str, str], tuple[str, ...] | str] = {
     ("running answer", "resume"): ("running answer go on",),
     ("running answer", "cancel"): (
         "running answer stop over http",
+        "running answer stop one over http",
         "event cancel",
         "event cancel both",
         "session cancel",
