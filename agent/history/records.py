@@ -141,7 +141,8 @@ class Note:
     its process was killed. `detail` is the sentence shown with it. `attachments` are ids, never bytes. `left_out`
     counts earlier messages that were not sent because they did not fit. `omitted` is the sentence on parts that the
     model cannot take. `cost` is in US dollars, None if unknown. `suspension` is what a suspended run needs to be
-    resumed, besides its messages, as JSON (see `agent.suspension.seals.pack`).
+    resumed, besides its messages, as JSON (see `agent.suspension.seals.pack`). `compared` are the ids of the messages
+    that are one message to several models, this one among them.
     """
 
     run_id: str = ""
@@ -154,6 +155,7 @@ class Note:
     left_out: int = 0
     omitted: StoredText = ""
     suspension: str = ""
+    compared: tuple[str, ...] = ()
     at: datetime = field(default_factory=now)
     schema: int = SCHEMA
 

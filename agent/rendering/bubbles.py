@@ -18,8 +18,8 @@ BubbleState = Literal["running", "done", "failed", "refused", "waiting"]
 Edit = list[Any]
 """`["bubble", n, bubble]` puts bubble n, `["blocks", n, first, blocks]` puts the blocks of bubble n from number `first`
 on, `["tail", n, number, count, html]` puts this HTML in place of the last `count` UTF-16 code units of a block,
-`["cut", n]` leaves the first n bubbles, and `["turn", fields]` replaces all other fields of the turn. They are made in
-their order."""
+`["cut", n]` leaves the first n bubbles, `["column", n, edits]` makes these edits of column n, and `["turn", fields]`
+replaces all other fields of the turn, but its columns only if it has some. They are made in their order."""
 
 
 class Bubble(TypedDict):
@@ -112,6 +112,12 @@ class Turn(TypedDict):
     is_untyped: NotRequired[bool]
     """Nothing of the message was typed, but files were attached."""
     sources: NotRequired[list[CitedSource]]
+    columns: NotRequired[list["Turn"]]
+    """The answers of several models, without the message. The turn itself has only the message then."""
+    name: NotRequired[str]
+    """The name of a column: that of its model."""
+    is_chosen: NotRequired[bool]
+    """The chat goes on with this column."""
     text: NotRequired[str]
     """The answer as the model wrote it, which a click copies. Left out if a server gives it over a route."""
 
@@ -130,10 +136,21 @@ def edits(old: Turn, new: Turn) -> list[Edit]:
             out += _block_edits(number, last["blocks"], bubble["blocks"])
     if len(before) > len(after):
         out.append(["cut", len(after)])
-    fields = {key: value for key, value in new.items() if key != "bubbles"}
-    if fields != {key: value for key, value in old.items() if key != "bubbles"}:
-        out.append(["turn", fields])
+    columns, others = old.get("columns", []), new.get("columns", [])
+    is_same_number = len(columns) == len(others)
+    for number, pair in enumerate(zip(columns, others, strict=False) if is_same_number else ()):
+        if made := edits(*pair):
+            out.append(["column", number, made])
+    apart = ("bubbles", "columns") if is_same_number else ("bubbles",)
+    fields = {key: value for key, value in new.items() if key not in apart}
+    if fields != {key: value for key, value in old.items() if key not in apart}:
+        out.append(["turn", fields if is_same_number else {"columns": [], **fields}])
     return out
+
+
+def is_growth(made: Sequence[Edit]) -> bool:
+    """Return True if these edits only let texts grow."""
+    return all(is_growth(rest[1]) if kind == "column" else kind in ("blocks", "tail") for kind, *rest in made)
 
 
 def _block_edits(number: int, old: Sequence[str], new: Sequence[str]) -> Iterator[Edit]:

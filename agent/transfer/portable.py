@@ -134,7 +134,7 @@ def read_conversation(element: Mapping[str, Any], find: FindFile, source: str = 
     links, runs = FileLinks(find), dict[str, str]()
     new_ids: Mapping[str | None, str | None] = {None: None, **ids}
     texts = [
-        json.dumps({**entry, "id": ids[id_], "parent_id": new_ids[parents[id_]]})
+        json.dumps({**_compared(entry, ids), "id": ids[id_], "parent_id": new_ids[parents[id_]]})
         for id_, entry in sorted(zip(ids, entries, strict=True), key=lambda pair: order[pair[0]])
     ]
     loaded = [_renewed(entry, links, runs) for entry in load_entries(texts)]
@@ -144,6 +144,16 @@ def read_conversation(element: Mapping[str, Any], find: FindFile, source: str = 
     return ImportedConversation(
         record=record, entries=loaded, ids=originals, files=links.files, left_out=links.left_out
     )
+
+
+def _compared(entry: dict[str, Any], ids: Mapping[str, str]) -> dict[str, Any]:
+    """Return the entry with the new ids of the messages that are one message to several models."""
+    note = entry.get("note")
+    given = cast("dict[str, Any]", note).get("compared") if isinstance(note, dict) else None
+    if not isinstance(given, list):
+        return entry
+    compared = [ids[id_] for id_ in cast("list[Any]", given) if isinstance(id_, str) and id_ in ids]
+    return {**entry, "note": {**cast("dict[str, Any]", note), "compared": compared}}
 
 
 def source_of_ours(element: Mapping[str, Any]) -> str:
@@ -160,7 +170,8 @@ def renewed(branch: Iterable[Entry], links: FileLinks) -> Iterator[Entry]:
     """Yield the entries of a branch, the oldest first, as if they were exported and read again: with new ids."""
     parent, runs = None, dict[str, str]()
     for entry in branch:
-        new = _renewed(replace(entry, id=new_id(), parent_id=parent), links, runs)
+        alone = replace(entry.note, compared=())
+        new = _renewed(replace(entry, id=new_id(), parent_id=parent, note=alone), links, runs)
         yield new
         parent = new.id
 

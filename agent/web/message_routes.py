@@ -27,10 +27,11 @@ from agent.i18n.translator import Translator, negotiate
 from agent.system.media_types import SUFFIXES, detect_mime
 from agent.web.chat.answers import RESTARTING, LiveRun
 from agent.web.chat.choices import Choices, effort_of, requested_choices, usual_temperature
-from agent.web.chat.conversations import CONTINUE, Conversations
+from agent.web.chat.conversations import CONTINUE, Conversations, OtherModels
 from agent.web.chat.questions import QuestionId
 from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.sent_message import MessageId
+from agent.web.chat.side_by_side import MOST_MODELS
 from agent.web.chat.temporary_stores import is_temporary
 from agent.web.chat.visitor import Visitor
 from agent.web.client_address import client_address
@@ -62,6 +63,12 @@ class _Message(_Body):
     question: _Question | None = None
     temporary: bool = False
     remember: bool = False
+    compare: list[dict[str, Any]] = []
+    each_from_own: bool = True
+
+
+class _Stop(_Body):
+    run: str = ""
 
 
 class _Edit(_Body):
@@ -75,7 +82,9 @@ class _Continue(_Body):
 _KNOWN: dict[type[_Body], str] = {
     _Message: '{"text": "...", "files": ["..."], "id": "...", "again": true, "temporary": true,'
     ' "remember": true,'
+    ' "compare": [{"model": "..."}], "each_from_own": true,'
     ' "question": {"run": "...", "call": "..."}, "settings": {"model": "..."}}',
+    _Stop: '{"run": "..."} or no body',
     _Edit: '{"text": "...", "settings": {"model": "..."}}',
     _Continue: '{"settings": {"model": "..."}} or {"run": "..."}',
     _Body: '{"settings": {"model": "..."}}',
@@ -176,12 +185,29 @@ class MessageRoutes:
             conversation = (await temporary.begin(visitor)).id
         value, scope = {"text": sent.text, "files": sent.files}, request.scope
         with temporary.beginning(visitor.owner, str(conversation)) if sent.temporary else nullcontext():
-            return _begun(
-                *await send_message(chats, visitor, conversation, value, choices, scope, report=report, message=message)
+            others = self._others(request, visitor, sent)
+            found, live = await send_message(
+                chats, visitor, conversation, value, choices, scope, report=report, message=message, others=others
             )
+            together = chats.live_runs.together.get(found or "") if others else None
+            return _begun(found, live) | ({"runs": [one.run_id for one in together.answers]} if together else {})
+
+    def _others(self, request: Request, visitor: Visitor, sent: _Message) -> OtherModels | None:
+        """Return the other models that answer a message, if there are any."""
+        if not sent.compare:
+            return None
+        bodies = [_Body(settings=settings) for settings in sent.compare[:MOST_MODELS]]
+        return OtherModels([self._choices(request, visitor, body) for body in bodies], sent.each_from_own)
 
     async def _stop(self, request: Request, owner: str) -> Any:
-        await self._conversations.running.stop([await self._id(request, owner)], owner)
+        """Stop the answer, or with a run only one of those that stand side by side."""
+        stop, conversation = await self._read(request, _Stop), await self._id(request, owner)
+        if not stop.run:
+            return await self._conversations.running.stop([conversation], owner)
+        found = await self._conversations.running.find(stop.run, owner)
+        if found is not None and found.conversation == conversation:
+            await found.stop()
+        return None
 
     async def _edit(self, request: Request, owner: str) -> Any:
         edit = await self._read(request, _Edit)

@@ -154,8 +154,8 @@ class RunEventRoutes:
         """
         owner, run_id = self._owner_of(request), str(request.path_params["run_id"])
         last_id = request.headers.get("last-event-id") or request.query_params.get("after", "")
-        live = await self._running.find(run_id, owner)
         for_page = request.query_params.get("format") == PAGE_FORMAT
+        live = await (self._running.find_for_page if for_page else self._running.find)(run_id, owner)
         if live is None:
             return await self._stored(request, run_id, owner, last_id, for_page=for_page)
         try:

@@ -14,7 +14,7 @@ from agent.i18n.text import LocalizedText, _
 from agent.models.weights import Status
 from agent.web.chat.answers import LiveRun
 from agent.web.chat.choices import Choices
-from agent.web.chat.conversations import Conversations
+from agent.web.chat.conversations import Conversations, OtherModels
 from agent.web.chat.sent_message import NO_MESSAGE_ID, MessageId
 from agent.web.chat.visitor import Visitor
 from agent.web.client_address import client_address
@@ -88,12 +88,13 @@ async def send_message(
     *,
     report: ReportProgress | None = None,
     message: MessageId = NO_MESSAGE_ID,
+    others: OtherModels | None = None,
 ) -> tuple[str | None, LiveRun | None]:
     """Send a message with the files of the visitor of this request. Return its conversation, and the live answer.
 
     `value` is `{"text": ..., "files": [paths of uploads, or names of EXAMPLE_FILES]}`. The answer is None if the
     message answered one of several questions, or if it was sent again and is stored already. `report` is called while
-    files are read. Raises an `AgentError`; then nothing was stored.
+    files are read. `others` are the other models that answer it. Raises an `AgentError`; then nothing was stored.
     """
     if found := await conversations.find_sent(visitor.owner, conversation, message):
         return found, None
@@ -103,11 +104,11 @@ async def send_message(
         raise InputError(_("An attachment could not be read. Attach it again."))
     value = {**value, "files": files}
     if not files:
-        live = await conversations.send(visitor, conversation, value, choices, report, message)
+        live = await conversations.send(visitor, conversation, value, choices, report, message, others)
     else:
         uploads = scope["state"]["uploads"]
         with uploads.using([Path(file) for file in files]):  # housekeeping must not remove them before they are read
-            live = await conversations.send(visitor, conversation, value, choices, report, message)
+            live = await conversations.send(visitor, conversation, value, choices, report, message, others)
         uploads.remove(files, visitor_id_of(scope))  # the message stores what was sent
     return (live.conversation if live else conversation), live
 

@@ -284,6 +284,7 @@ MATRIX: list[tuple[str, str, str, str, str | None, int | None]] = [
      '{"text": "pear", "question": {"run": "$asking", "call": "$call"}}', 409),
     ("running answer", "say over http", "POST", "/conversations/$conversation/messages", '{"text": "!text pear"}', 409),
     ("running answer", "stop over http", "POST", "/conversations/$conversation/stop", "{}", None),
+    ("running answer", "stop one over http", "POST", "/conversations/$conversation/stop", '{"run": "$run"}', None),
     ("suspended run", "stop over http", "POST", "/conversations/$waiting/stop", "{}", 204),
     ("upload", "attach over http", "POST", "/conversations", '{"text": "!text x", "files": ["$path"]}', None),
     ("picture", "attach over http", "POST", "/conversations",

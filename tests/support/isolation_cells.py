@@ -137,6 +137,7 @@ CELLS: Mapping[tuple[str, str], tuple[str, ...] | str] = {
     ("running answer", "resume"): ("running answer go on",),
     ("running answer", "cancel"): (
         "running answer stop over http",
+        "running answer stop one over http",
         "event cancel",
         "event cancel both",
         "session cancel",

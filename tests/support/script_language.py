@@ -133,7 +133,7 @@ def plan(
 ) -> list[Action]:
     """Decide the whole answer to a chat request. `attempt` counts requests with the same messages from 1.
 
-    A message with a key of `scripts` as its text plays that script.
+    A message with a key of `scripts` as its text plays that script. A key can begin with a model's name and ": ".
     """
     messages: list[Json] = body.get("messages") or []
     begun = ""
@@ -143,7 +143,8 @@ def plan(
         *messages, last = messages
         begun = message_text(last)
     at = _last_prompt(messages)
-    if at >= 0 and (script := scripts.get(message_text(messages[at]))):
+    text = message_text(messages[at]) if at >= 0 else ""
+    if script := scripts.get(f"{body.get('model')}: {text}") or scripts.get(text):
         messages = [*messages[:at], {**messages[at], "content": script}, *messages[at + 1 :]]
     return _rest(_plan(body, messages, begun, attempt, rate), begun)
 

@@ -35,8 +35,12 @@ def applied(turn: Turn | None, edits: Sequence[Edit]) -> Turn:
                 bubbles[number]["blocks"][at] = kept + html
             case "cut", [int(number)]:
                 del bubbles[number:]
+            case "column", [int(number), list() as made]:
+                columns = [*fields["columns"]]
+                columns[number] = applied(columns[number], made)
+                fields = {**fields, "columns": columns}
             case "turn", [new]:
-                fields = new
+                fields = {**({"columns": fields["columns"]} if "columns" in fields else {}), **new}
             case _:
                 raise AssertionError(kind)
     return cast(Turn, {**fields, "bubbles": bubbles})

@@ -9,7 +9,7 @@ import math
 import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Iterable, Sequence
-from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, aclosing, contextmanager, nullcontext, suppress
 from contextvars import Context
 from dataclasses import dataclass
 from time import monotonic
@@ -63,9 +63,13 @@ class RunningAnswer(Protocol):
     owner: str
     resumed: bool
     started_at: float
-    events: Sequence[RunEvent]
     bubbles: Sequence[TurnBubble]
     frames: dict[str, Any]
+
+    @property
+    def events(self) -> Sequence[RunEvent]:
+        """The events so far."""
+        ...
 
     @property
     def waiting(self) -> Wait | None:
@@ -290,7 +294,7 @@ class LiveRun:
 
 
 class LiveRuns:
-    """The running answers, at most one per conversation. Owns the tasks that wait for their ends.
+    """The running answers, at most one per conversation, or several to one message. Owns the tasks of their ends.
 
     A run is among them until it has its result, so that a page that then asks for the conversation gets it as stored.
     `grace` is the time in seconds after which an unwatched run is cancelled.
@@ -299,6 +303,8 @@ class LiveRuns:
     def __init__(self, grace: float | None) -> None:
         self._grace = grace
         self._runs: dict[str, LiveRun] = {}
+        self.together: dict[str, AnswersTogether] = {}
+        """The answers to one message, by conversation, until all have ended."""
         self._end_tasks: set[asyncio.Task[None]] = set()
         self.unstored = deque[str](maxlen=UNSTORED)
         """The ids of the runs that have ended here, of which the store has events, but not the end."""
@@ -322,24 +328,25 @@ class LiveRuns:
         *,
         resumed: bool = False,
         continues: str = "",
+        is_beside: bool = False,
     ) -> LiveRun:
         """Start the run, which writes to `journal`, as a task of the server. `on_end` is called after its end.
 
         A resumed run claims the conversation first, so that of several processes only one makes the approved calls.
-        `continues` is the id of the run whose unfinished text it continues.
+        `continues` is the id of the run whose unfinished text it continues. `is_beside`: others answer this message.
         Raises `Conflict` if the conversation has a running answer already, or if the server is shutting down.
         """
         if self.is_closing:
             raise Conflict(RESTARTING)
         record = journal.record
-        if self.is_busy(record.id):
+        if self.is_busy(record.id) and not is_beside:
             raise Conflict(STILL_WRITING)
         journal.log.attach(run, continues)
         if not resumed:
             with acting_for(record.owner):
                 run.start()
         live = LiveRun(run, record, journal.log, self._grace, journal.omitted, resumed=resumed)
-        self._runs[record.id] = live
+        self._runs[run.id] = live
         task = asyncio.create_task(self._end(live, journal, on_end))
         self._end_tasks.add(task)
         task.add_done_callback(self._end_tasks.discard)
@@ -411,13 +418,17 @@ class LiveRuns:
             if on_end is not None:
                 await on_end()
 
+    def of(self, conversation: str) -> list[LiveRun]:
+        """Return the running answers of this conversation."""
+        return [live for live in self._runs.values() if live.conversation == conversation and not live.run.done]
+
     def _find(self, conversation: str) -> LiveRun | None:
-        found = self._runs.get(conversation)
-        return None if found is None or found.run.done else found
+        return next(iter(self.of(conversation)), None)
 
     def _remove(self, live: LiveRun) -> None:
-        if self._runs.get(live.conversation) is live:
-            del self._runs[live.conversation]
+        self._runs.pop(live.run_id, None)
+        if live.conversation in self.together and not self.of(live.conversation):
+            self.together.pop(live.conversation).frames.clear()
 
 
 async def _leave(live: LiveRun) -> None:
@@ -575,6 +586,92 @@ class StoredRun:
                     pass
 
 
+class AnswersTogether:
+    """A `RunningAnswer` that is several ones. Pages follow all of them as one, by the id of the first."""
+
+    resumed = False
+
+    def __init__(self, answers: Sequence[RunningAnswer]) -> None:
+        self.answers, first = tuple(answers), answers[0]
+        self.run_id, self.conversation, self.owner = first.run_id, first.conversation, first.owner
+        self.started_at, self.frames = first.started_at, dict[str, Any]()
+        self.bubbles: Sequence[TurnBubble] = ()
+        self.waiting: Wait | None = None
+        self.reasoning: tuple[float, ...] = ()
+        self.is_stored = asyncio.Event()
+        """Set once all messages are stored. A page must not look before."""
+
+    @property
+    def events(self) -> Sequence[RunEvent]:
+        """The events of all."""
+        return [event for one in self.answers for event in one.events]
+
+    @property
+    def quiet_since(self) -> float:
+        """When one of them last said something."""
+        return max(one.quiet_since for one in self.answers)
+
+    @property
+    def ending(self) -> Ending | None:
+        """The ending of the first, once all have ended."""
+        endings = [one.ending for one in self.answers]
+        return None if None in endings else endings[0]
+
+    @property
+    def is_ended(self) -> bool:
+        """True if all have ended."""
+        return all(one.is_ended for one in self.answers)
+
+    @property
+    def is_end_stored(self) -> bool:
+        """True if the store has the ends of all."""
+        return all(one.is_end_stored for one in self.answers)
+
+    async def publish(self) -> None:
+        """Look for new events of all."""
+        await asyncio.gather(*(one.publish() for one in self.answers))
+
+    async def updates(self) -> AsyncGenerator[int]:
+        """Yield the number of all events after each update of one of them."""
+        sources = [one.updates() for one in self.answers]
+        steps = {asyncio.ensure_future(anext(source, None)): source for source in sources}
+        try:
+            while steps:
+                done, _ = await asyncio.wait(steps, return_when=asyncio.FIRST_COMPLETED)
+                for step in done:
+                    source = steps.pop(step)
+                    if step.result() is not None:
+                        steps[asyncio.ensure_future(anext(source, None))] = source
+                yield len(self.events)
+        finally:
+            for step in steps:
+                step.cancel()
+            if steps:
+                await asyncio.wait(steps)
+            for source in sources:
+                await source.aclose()
+
+    @contextmanager
+    def watched(self) -> Generator[None]:
+        """Count a page that watches all."""
+        with ExitStack() as stack:
+            for one in self.answers:
+                stack.enter_context(one.watched())
+            yield
+
+    async def stop(self) -> None:
+        """Stop all."""
+        await asyncio.gather(*(one.stop() for one in self.answers))
+
+    async def pause(self, seconds: float) -> None:
+        """Wait that long, or until all have ended."""
+        await asyncio.gather(*(one.pause(seconds) for one in self.answers))
+
+    async def wait_for_end(self) -> None:
+        """Wait for the ends of all."""
+        await asyncio.gather(*(one.wait_for_end() for one in self.answers))
+
+
 class RunningAnswers:
     """Finds running answers, and ends those that are lost. Every call names the owner, and finds nothing of others."""
 
@@ -582,14 +679,27 @@ class RunningAnswers:
         self._store, self._live_runs = store, live_runs
         self.lost = LostRuns(store, live_runs.is_busy, live_runs.unstored)
         self._stored = WeakValueDictionary[str, StoredRun]()
+        self._together = WeakValueDictionary[str, AnswersTogether]()
 
     async def get(self, conversation: str | None, owner: str) -> RunningAnswer | None:
-        """Return the running answer of this owner's conversation, if there is one."""
+        """Return the running answer of this owner's conversation, if there is one. Several to one message are one."""
         live = self._live_runs.get(conversation, owner)
         if live is not None or conversation is None or is_temporary(conversation):
-            return live
+            return self._live_runs.together.get(live.conversation, live) if live else None
         found = await self.lost.living(await self._store.runs.unfinished(owner=owner, conversation_id=conversation))
-        return await self._read(found[-1]) if found else None
+        answers = [answer for run in found if (answer := await self._read(run)) is not None]
+        if len(answers) < 2:
+            return answers[0] if answers else None
+        key = " ".join(answer.run_id for answer in answers)
+        return self._together.setdefault(key, AnswersTogether(answers))
+
+    async def find_for_page(self, run_id: str, owner: str) -> RunningAnswer | None:
+        """Return the answer that a page follows by this id, which several to one message have of the first."""
+        known = (one for one in self._live_runs.together.values() if one.run_id == run_id and one.owner == owner)
+        if (together := next(known, None)) is not None:
+            return together
+        found = await self.find(run_id, owner)
+        return await self.get(found.conversation, owner) if found is not None else None
 
     async def find(self, run_id: str, owner: str) -> RunningAnswer | None:
         """Return this owner's running answer by the id of its run, if there is one."""

@@ -4,9 +4,10 @@ The store is the single source of truth. A run writes to it through a journal, a
 names the owner and is refused for conversations of other owners.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterable, Sequence
-from contextlib import suppress
-from dataclasses import asdict, replace
+from contextlib import AsyncExitStack, suppress
+from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
 from pydantic_ai.messages import ModelResponse, UserContent
@@ -28,7 +29,7 @@ from agent.settings import Settings
 from agent.suspension.suspended_run import Resumption, Suspension
 from agent.system.threads import TURNS, run_to_completion
 from agent.tools.function_tools import Tool, Toolset
-from agent.web.chat.answers import STILL_WRITING, LiveRun, LiveRuns, RunningAnswers
+from agent.web.chat.answers import STILL_WRITING, AnswersTogether, LiveRun, LiveRuns, RunningAnswers
 from agent.web.chat.attached_documents import with_new_passages
 from agent.web.chat.attachments import PRIVATE_LIMITS, PUBLIC_LIMITS, WRITE_FIRST, check_length, message_parts
 from agent.web.chat.branches import Branches
@@ -37,11 +38,12 @@ from agent.web.chat.conversation_list import ConversationList
 from agent.web.chat.expiry import RetentionPeriods
 from agent.web.chat.journal import branch, request_of
 from agent.web.chat.model_menu import ModelMenu
-from agent.web.chat.permit import AnswerPermit, AnswerRuns, LostAnswer
+from agent.web.chat.permit import AnswerPermit, AnswerRuns, LostAnswer, RunSetup
 from agent.web.chat.questions import MESSAGE_GONE, QuestionId, Replies, parse_answer
 from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.recovery import GOES_ON, LOST
 from agent.web.chat.sent_message import NO_MESSAGE_ID, MessageId, SentFile, has_typed_text, sent_files, typed_text
+from agent.web.chat.side_by_side import MOST_MODELS, Branch, SharedRecord, begins_of
 from agent.web.chat.storage_quota import StorageQuota, size_of
 from agent.web.chat.stored_entries import CHAT_CHANGED, last_prompt, last_turn, record_of, waits_for_answer
 from agent.web.chat.system_prompt import adapt_prompt, own_prompt
@@ -73,6 +75,14 @@ CONTINUE = _("Continue exactly where you stopped.")
 """The message that asks a model for the rest of its answer, if it cannot continue it itself."""
 CONTINUED = _("The server process was lost in the middle; another one has continued the text")
 BEGUN_AGAIN = _("The server process was lost in the middle; another one has begun this step again")
+
+
+@dataclass(frozen=True)
+class OtherModels:
+    """The other models that answer a message. `each_from_own`: each goes on from its own answer to the last one."""
+
+    choices: Sequence[Choices]
+    each_from_own: bool = True
 
 
 class Conversations:
@@ -193,9 +203,11 @@ class Conversations:
         choices: Choices,
         report: ReportProgress | None = None,
         message: MessageId = NO_MESSAGE_ID,
+        others: OtherModels | None = None,
     ) -> LiveRun | None:
         """Store a message and begin the answer. Return the live run once the message is stored.
 
+        With `others`, several models answer, and the live run is the first one.
         `report` is called while files are read. If a suspended run has a question, the text is the reply to it, and the
         result is None if more questions are left. Raises an `AgentError` with a message; then nothing was stored.
         """
@@ -204,22 +216,80 @@ class Conversations:
         record = await record_of(self._store, conversation, owner, message)
         if not files and await waits_for_answer(self._store, record):
             return await self.answer(visitor, conversation, str((value or {}).get("text") or ""), choices)
+        if others is not None:
+            return await self._send_to_all(visitor, record, value, [choices, *others.choices], others, report, message)
         async with self.runs.permit(visitor, choices, conversation) as permit:
-            if files:
-                permit.reservation.count_for_all()
-            parts = await message_parts(
-                value,
-                spec=permit.connection.spec,
-                owner=owner,
-                max_bytes=self.settings.max_upload_bytes,
-                transcriber=self.transcriber if choices.extract_text else None,
-                report=report,
-                reserve=permit.reserve,
-                limits=self.attachment_limits,
-            )
+            parts = await self._parts(value, choices, permit, report)
             if files:  # reading them can take minutes, in which the chat can go on elsewhere
                 record = await record_of(self._store, conversation, owner, message)
             return await self._start(record, parts, choices, permit, message)
+
+    async def _send_to_all(
+        self,
+        visitor: Visitor,
+        record: Conversation,
+        value: dict[str, Any] | None,
+        choices: Sequence[Choices],
+        others: OtherModels,
+        report: ReportProgress | None,
+        message: MessageId,
+    ) -> LiveRun:
+        """Send a message to several models. Nothing is stored if one of them is refused."""
+        async with AsyncExitStack() as stack:
+            permits = [await stack.enter_async_context(self.runs.permit(visitor, one, record.id)) for one in choices]
+            models = [permit.connection.spec.id for permit in permits]
+            if not 1 < len({*models}) == len(models) <= MOST_MODELS:
+                raise InputError(_("Compare two to {most} different models.", most=MOST_MODELS))
+            prepared = zip(choices, permits, strict=True)
+            all_parts = [await self._parts(value, one, permit, report) for one, permit in prepared]
+            if record.revision:  # reading files can take minutes, in which the chat can go on elsewhere
+                record = await self._store.get(record.id, owner=record.owner)
+            begins = await begins_of(self._store, record, models, each_from_own=others.each_from_own)
+            shared, ids = (
+                SharedRecord(record, begins),
+                (message.value or new_id(), *(new_id() for _model in models[1:])),
+            )
+            setups = [
+                await self._set_up(
+                    replace(record, head_id=begin), parts, one, permit, MessageId(id_), Branch(shared, place, ids)
+                )
+                for place, (begin, parts, one, permit, id_) in enumerate(
+                    zip(begins, all_parts, choices, permits, ids, strict=True)
+                )
+            ]
+            # Nothing waits between the beginnings, so that no page sees some of them without the others.
+            answers = [
+                self._begin(setup, permit, is_beside=place > 0)
+                for place, (setup, permit) in enumerate(zip(setups, permits, strict=True))
+            ]
+            together = self.live_runs.together[record.id] = AnswersTogether(answers)
+        try:
+            written = [setup.journal.wait_for_first_write(one.run) for setup, one in zip(setups, answers, strict=True)]
+            failures = await asyncio.gather(*map(run_to_completion, written), return_exceptions=True)
+        finally:
+            together.is_stored.set()
+        if all(failures):  # else the others are answered
+            await together.wait_for_end()
+            raise cast(BaseException, failures[0])
+        self.replies.forget(record.id)
+        return answers[0]
+
+    async def _parts(
+        self, value: dict[str, Any] | None, choices: Choices, permit: AnswerPermit, report: ReportProgress | None
+    ) -> list[UserContent]:
+        """Return the parts of a message for the model of this permit."""
+        if (value or {}).get("files"):
+            permit.reservation.count_for_all()
+        return await message_parts(
+            value,
+            spec=permit.connection.spec,
+            owner=permit.visitor.owner,
+            max_bytes=self.settings.max_upload_bytes,
+            transcriber=self.transcriber if choices.extract_text else None,
+            report=report,
+            reserve=permit.reserve,
+            limits=self.attachment_limits,
+        )
 
     async def answer(
         self, visitor: Visitor, conversation: str | None, text: str, choices: Choices, pressed: QuestionId | None = None
@@ -412,6 +482,28 @@ class Conversations:
         await permit.reserve(size_of(parts))
         return await self._start(branch(record, entry.parent_id), parts, choices, permit)
 
+    async def _set_up(
+        self,
+        record: Conversation,
+        parts: list[UserContent],
+        choices: Choices,
+        permit: AnswerPermit,
+        message: MessageId,
+        branch: Branch | None = None,
+    ) -> RunSetup:
+        """Prepare the run, and reserve room for what is added to the message."""
+        setup = await self.runs.set_up(record, choices, permit, parts, message=message, branch=branch)
+        if more := [part for part in setup.parts if part not in parts]:  # passages of earlier documents
+            await permit.reserve(size_of(more))
+        return setup
+
+    def _begin(self, setup: RunSetup, permit: AnswerPermit, *, is_beside: bool = False) -> LiveRun:
+        """Begin the run of a new message."""
+        parts = list(setup.parts)
+        prompt = cast(Prompt, parts[0] if len(parts) == 1 and isinstance(parts[0], str) else parts)
+        run = setup.agent.run(prompt, context=setup.context, options=setup.options, journal=setup.journal)
+        return self.runs.begin(run, setup, permit, is_beside=is_beside)
+
     async def _start(
         self,
         record: Conversation,
@@ -421,16 +513,11 @@ class Conversations:
         message: MessageId = NO_MESSAGE_ID,
     ) -> LiveRun:
         """Start the run and return it once the user's message is stored."""
-        setup = await self.runs.set_up(record, choices, permit, parts, message=message)
-        if more := [part for part in setup.parts if part not in parts]:  # passages of earlier documents
-            await permit.reserve(size_of(more))
-        parts = list(setup.parts)
-        prompt = cast(Prompt, parts[0] if len(parts) == 1 and isinstance(parts[0], str) else parts)
-        run = setup.agent.run(prompt, context=setup.context, options=setup.options, journal=setup.journal)
-        live = self.runs.begin(run, setup, permit)
+        setup = await self._set_up(record, parts, choices, permit, message)
+        live = self._begin(setup, permit)
         # If the caller is cancelled, the run goes on. Only the first write shows whether the message is stored.
         try:
-            await run_to_completion(setup.journal.wait_for_first_write(run))
+            await run_to_completion(setup.journal.wait_for_first_write(live.run))
         except Exception:
             await live.wait_for_end()  # so that the next message is not told that an answer is being written
             raise

@@ -47,7 +47,7 @@ class RunRequest:
 
     `lost` counts the processes that were lost with the answer before. `resumed`: the run adds to the last turn.
     `instead_of` is the lost run whose step in flight this run begins again, "" if it does not. `own_key`: the visitor
-    had typed the model's key.
+    had typed the model's key. `compared` is the id of the message, if other models answer it, too.
     """
 
     choices: Choices
@@ -55,6 +55,7 @@ class RunRequest:
     resumed: bool = False
     instead_of: str = ""
     own_key: bool = False
+    compared: str = ""
 
     def value(self) -> Mapping[str, Any]:
         """Return it as JSON, for the first event of the run."""
@@ -449,13 +450,17 @@ class StoreJournal:
             async with self._saving, self.log.saving(note) as events:
                 entry = Entry(id=id_, parent_id=self.record.head_id, message=kept, note=note)
                 is_sent = True
-                self.record = await self._store.save(self._advance(entry), [entry], events)
+                self.record = await self._add(entry, events)
                 if entry.parent_id is None:
                     await self._rename(entry)
         except BaseException as failure:
             if isinstance(failure, AgentError) or not is_sent:  # otherwise the store may still be saving it
                 await run_to_completion(self._remove_files(message, id_))
             raise
+
+    async def _add(self, entry: Entry, events: RunEvents | None) -> Conversation:
+        """Store the entry, and return the record with it as the newest one."""
+        return await self._store.save(self._advance(entry), [entry], events)
 
     async def _rename(self, first: Entry) -> None:
         try:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 from pydantic_ai.messages import UserContent
@@ -37,6 +38,7 @@ from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.rate_limit import RateLimiter, Reservation
 from agent.web.chat.recent_histories import History, RecentHistories, RecentVectors
 from agent.web.chat.sent_message import NO_MESSAGE_ID, MessageId
+from agent.web.chat.side_by_side import Branch, BranchJournal
 from agent.web.chat.storage_quota import Reserve, StorageQuota
 from agent.web.chat.system_prompt import default_prompt
 from agent.web.chat.temporary import TemporaryChats
@@ -217,10 +219,12 @@ class AnswerRuns:
         resumed: bool = False,
         before: LostAnswer = NOT_LOST,
         message: MessageId = NO_MESSAGE_ID,
+        branch: Branch | None = None,
     ) -> RunSetup:
         """Read the history of `record` and prepare a run that continues it.
 
         `new_parts` are the parts of the new message, whose id is `message`, or the answers that resume a suspended run.
+        `branch` is the place of the answer if other models answer the same message.
         Raises `InputError` if they exceed the model's context.
         """
         settings, media, connection, spec = self._settings, self._media, permit.connection, permit.connection.spec
@@ -245,33 +249,42 @@ class AnswerRuns:
             lost=before.lost,
             instead_of=before.instead_of,
             own_key=own_key,
+            compared=branch.id if branch else "",
         )
         agent = Agent(
             connection, system_message=system, tools=self._tools if use_tools else (), limits=run_limits(settings)
         )
+        journal = partial(StoreJournal) if branch is None else partial(BranchJournal, branch)
         return RunSetup(
             agent=agent.with_documents(*(documents if use_tools else ())).with_vectors(vectors),
             context=Context(session_id=record.id, messages=tuple(await with_data(media, record.owner, kept))),
             options=options,
-            journal=StoreJournal(
+            journal=journal(
                 self.histories.store, media, record, omitted, RetentionPeriods.of(settings), request, message
             ),
             parts=new_parts,
         )
 
     def begin(
-        self, run: Run, setup: RunSetup, permit: AnswerPermit, *, resumed: bool = False, continues: str = ""
+        self,
+        run: Run,
+        setup: RunSetup,
+        permit: AnswerPermit,
+        *,
+        resumed: bool = False,
+        continues: str = "",
+        is_beside: bool = False,
     ) -> LiveRun:
         """Begin the run. From then on, its end releases the permit. See `LiveRuns.start`."""
         spec = permit.connection.spec
-        has_no_title = self._titles.is_wanted(setup.journal.record, spec)
+        has_no_title = not is_beside and self._titles.is_wanted(setup.journal.record, spec)
 
         async def end() -> None:
             if has_no_title:
                 self._titles.begin(permit.visitor, setup.journal.record, spec.id, run)
             await permit.aclose()
 
-        live = self.live_runs.start(run, setup.journal, end, resumed=resumed, continues=continues)
+        live = self.live_runs.start(run, setup.journal, end, resumed=resumed, continues=continues, is_beside=is_beside)
         if has_no_title:
             self._titles.expect(live.conversation)
         permit.hand_over()

@@ -22,7 +22,7 @@ from agent.i18n.text import _
 from agent.messages.repair import estimate_tokens
 from agent.runtime.outcome import KNOWN_REASONS
 from agent.web.chat.expiry import IsBusy, IsOnly
-from agent.web.chat.journal import ending_values, request_of
+from agent.web.chat.journal import RunRequest, ending_values, request_of
 from agent.web.chat.transcript import NO_ENDING
 
 CONFIRM_SECONDS = 2.0
@@ -135,6 +135,7 @@ async def end_lost_run(store: HistoryStore, run: UnfinishedRun) -> None:
     """End a lost run, and store the text that its events have. Raises `Conflict` if it is not lost any more."""
     record = await store.get(run.conversation_id, owner=run.owner)
     events = await store.runs.events(run.run_id, owner=run.owner)
+    whole, record = record, await _on_branch(store, record, request_of(events))
     stored = await store.history(record, limit=1)
     newest = stored[-1] if stored else None
     note, goes_on = _ending_of(run, events, newest)
@@ -154,8 +155,17 @@ async def end_lost_run(store: HistoryStore, run: UnfinishedRun) -> None:
     if entry is None:
         await store.runs.append(last)
     else:
-        await store.save(replace(record, head_id=entry.id), [entry], last)
+        others = (end for end in whole.branches if end != record.head_id)
+        is_shown = record.head_id == whole.head_id
+        after = replace(whole, head_id=entry.id) if is_shown else replace(whole, branches=(*others, entry.id))
+        await store.save(after, [entry], last)
     log.info("the answer %s was lost with its process and has been ended", run.run_id)
+
+
+async def _on_branch(store: HistoryStore, record: Conversation, request: RunRequest | None) -> Conversation:
+    """Return the record with its head at the end of the run's branch. Of several answers, each has its own."""
+    own = await store.following(record, request.compared) if request is not None and request.compared else ()
+    return replace(record, head_id=own[-1]) if own and record.head_id not in own else record
 
 
 def _ending_of(run: UnfinishedRun, events: Sequence[RunEvent], newest: Entry | None) -> tuple[Note, str]:
@@ -163,7 +173,7 @@ def _ending_of(run: UnfinishedRun, events: Sequence[RunEvent], newest: Entry | N
     request = request_of(events)
     if run.is_stopped:
         return STOPPED, ""
-    if request is None or newest is None:
+    if request is None or newest is None or request.compared:
         return NO_ENDING, ""
     if isinstance(newest.message, ModelRequest):
         is_known = newest.note.run_id in (run.run_id, request.instead_of)  # nothing of the step in flight is stored

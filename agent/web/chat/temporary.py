@@ -135,20 +135,21 @@ class TemporaryChats:
         """Erase a chat and cancel its answer, which writes its end to what nobody can read any more."""
         del self._memory.chats[chat.id]
         self._forget(chat.id)
-        if live := self._live_runs.get(chat.id, chat.owner):
-            live.run.cancel("client_disconnect")
+        if running := self._live_runs.of(chat.id):
+            for live in running:
+                live.run.cancel("client_disconnect")
             self._memory.ending[chat.id] = chat
-            task = asyncio.create_task(self._wait_for_end(live), context=Context())
+            task = asyncio.create_task(self._wait_for_ends(chat.id, running), context=Context())
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
 
-    async def _wait_for_end(self, live: LiveRun) -> None:
+    async def _wait_for_ends(self, conversation: str, running: Sequence[LiveRun]) -> None:
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(STOP_SECONDS):
-                    await live.wait_for_end()
+                    await asyncio.gather(*(live.wait_for_end() for live in running))
         finally:
-            del self._memory.ending[live.conversation]
+            del self._memory.ending[conversation]
 
     def _sweep_later(self) -> None:
         loop = asyncio.get_running_loop()

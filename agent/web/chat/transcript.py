@@ -29,6 +29,8 @@ from agent.files.store import display_name, id_of
 from agent.history import Entry, Note, Timings
 from agent.i18n.text import _
 from agent.limits import FAILURE_POLICIES
+from agent.providers.retry import Wait
+from agent.response_types import make_response
 from agent.responses import (
     PART_SEPARATOR,
     BubbleMarker,
@@ -118,7 +120,8 @@ class ConversationTurn:
     are the replies so far to a suspended answer, by the ids of the waiting calls; None if nothing is asked. `files` are
     the ids of the files that the model made. `watched_since` is when the page began to watch a running turn, and
     `quiet_since` is when the last run began or last emitted something, both on the monotonic clock. `run` is the id of
-    the last run, and `model` of its model. `model_name` is that model's name, or "" if it is not known.
+    the last run, and `model` of its model. `model_name` is that model's name, or "" if it is not known. `columns` are
+    the answers of several models, this one among them, and `wait` is what one of them waits for.
     """
 
     user: Entry | None
@@ -133,6 +136,8 @@ class ConversationTurn:
     versions: TurnVersions = ONLY_ONE
     model: str = ""
     model_name: str = ""
+    columns: "tuple[ConversationTurn, ...]" = ()
+    wait: Wait | None = None
 
     @property
     def is_empty(self) -> bool:

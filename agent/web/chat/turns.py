@@ -4,6 +4,7 @@ import html
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from html import escape
 from itertools import groupby
 from typing import cast
@@ -16,7 +17,7 @@ from agent.files.store import ROUTE, is_id, type_of_id
 from agent.history import Entry, Note
 from agent.i18n.text import LocalizedText, _, decimal, ngettext
 from agent.i18n.translator import ENGLISH, Translator
-from agent.rendering.bubbles import Bubble, BubbleKind, BubbleState, Turn
+from agent.rendering.bubbles import Bubble, BubbleKind, BubbleState, Button, Turn
 from agent.rendering.bubbles import Versions as ShownVersions
 from agent.rendering.html import (
     Room,
@@ -48,7 +49,7 @@ from agent.web.chat.attached_documents import pages_read
 from agent.web.chat.questions import ASK_USER, Call, is_question, options, question
 from agent.web.chat.sent_message import attached_name, count_files, has_typed_text
 from agent.web.chat.transcript import CUT, SILENCE_SECONDS, MessageVersions, call_id, content_parts, is_failed_as_empty
-from agent.web.chat.views import ChatView
+from agent.web.chat.views import ChatView, wait_text
 
 LONGEST_MARKDOWN = 500_000
 """Characters of the stored texts of a turn that are read as Markdown. Of longer ones, which imports have, the beginning
@@ -112,6 +113,7 @@ class TurnRenderer:
         self._steps_before: list[Bubble] | None = None
         """The bubbles before the text that grows, and how they are shown. None: no text grows."""
         self._shown: Turn | None = None
+        self._columns = dict[str, TurnRenderer]()
 
     def render(self, turn: transcript.ConversationTurn, waiting: str = "", *, is_first: bool = False) -> Turn:
         """Return the turn. `waiting` says why a running turn gets nothing from the model.
@@ -120,6 +122,8 @@ class TurnRenderer:
         `is_first`, for a page that begins to watch: the turn of the last call, which the next edits change, with the
         seconds of now.
         """
+        if turn.columns and turn.user is not None:
+            return self._side_by_side(turn, turn.user, is_first=is_first)
         sources = Sources()
         bubbles = self._message(turn.user) if turn.user is not None else []
         bubbles += self._answer(turn, sources, is_first=is_first)
@@ -140,6 +144,37 @@ class TurnRenderer:
                     bubbles[number] = old
         if not is_first:
             self._shown = shown
+        return shown
+
+    def _side_by_side(self, turn: transcript.ConversationTurn, user: Entry, *, is_first: bool) -> Turn:
+        """Return a turn with the answers of several models, each rendered by itself."""
+        ids = {one.user.id for one in turn.columns if one.user is not None}
+        if (answer := turn.versions.answer) is not None and ids.issuperset(answer.ids):  # the columns show them
+            turn = replace(turn, versions=replace(turn.versions, answer=None))
+        shown = Turn(id=user.id, bubbles=self._message(user), is_running=turn.note is None)
+        shown["columns"] = [self._column(one, turn, is_first=is_first) for one in turn.columns]
+        return _with_message_fields(shown, turn, user, self._translator)
+
+    def _column(
+        self, answer: transcript.ConversationTurn, turn: transcript.ConversationTurn, *, is_first: bool
+    ) -> Turn:
+        """Return one of several answers, without the message, and with what can be done with it."""
+        id_, is_chosen = (answer.user.id if answer.user else ""), answer.user == turn.user
+        renderer = self._columns.setdefault(id_, TurnRenderer(self._translator))
+        alone = replace(answer, model_name="", versions=transcript.ONLY_ONE)
+        whole = renderer.render(alone, wait_text(answer.wait, self._translator), is_first=is_first)
+        shown: Turn = {**whole, "id": f"answer-{id_}", "bubbles": whole["bubbles"][1:]}
+        shown["name"] = self._translator(answer.model_name or answer.model)
+        buttons = shown.pop("buttons", []) if is_chosen and turn.note is not None else []
+        if answer.note is None:
+            buttons = [Button(label=self._translator(_("Stop")), value={"do": "stop", "run": answer.run})]
+        elif turn.note is not None and not is_chosen and has_answer(answer):
+            label = self._translator(_("Go on with this answer"))
+            buttons = [Button(label=label, value={"do": "show", "entry": id_})]
+        if answer.note is not None and (text := answer_text(answer)):
+            shown["text"] = text
+        shown["buttons"] = buttons
+        shown["is_chosen"] = is_chosen
         return shown
 
     def text(self, bubble: transcript.TurnBubble, number: int, sources: Sources, *, is_whole: bool) -> list[str]:

@@ -11,9 +11,10 @@ from agent.i18n.text import LocalizedText
 from agent.i18n.translator import ENGLISH, Translator
 from agent.providers.retry import Wait
 from agent.system.threads import TURNS
-from agent.web.chat.answers import RunningAnswer, RunningAnswers
+from agent.web.chat.answers import AnswersTogether, RunningAnswer, RunningAnswers
 from agent.web.chat.branches import hidden_after, versions_in
 from agent.web.chat.questions import QuestionId, Replies
+from agent.web.chat.side_by_side import Columns, ColumnsTurn, columns_of, with_columns
 from agent.web.chat.stored_entries import entries_of_turn, newest_entries
 from agent.web.chat.transcript import (
     ONLY_ONE,
@@ -81,6 +82,11 @@ class RunningTurn:
         self._is_whole = live.resumed and is_stored and bool(entries)
         *before, own = to_turns(entries) if self._is_whole else _split(live, entries)
         *self.before, self._stored = with_model_names(with_versions([*before, own], versions), name_of)
+
+    @property
+    def ended(self) -> int:
+        """Implement `GrowingTurn.ended`."""
+        return int(self.live.ending is not None)
 
     def turn(self, watched_since: float) -> ConversationTurn:
         """Return the turn for a page that watches since this time on the monotonic clock."""
@@ -176,19 +182,21 @@ class ChatViews:
         """Return the newest turns of a stored conversation. It is missing if this owner does not have it."""
         live = await self._running.get(conversation, owner)
         while True:
+            if isinstance(live, AnswersTogether):
+                await live.is_stored.wait()
             try:
                 record, entries, has_earlier = await newest_entries(self._store, owner, conversation, window)
             except NotFound:
                 return ChatView(is_missing=True)
-            around = await self._around(record, entries)
+            around, columns = await self._around(record, entries), await columns_of(self._store, record, entries)
             before, live = live, await self._running.get(conversation, owner)
             if live is before:
                 break  # otherwise an answer has begun or ended meanwhile, and the entries can lack its end
         if live is not None:
-            running = await TURNS.run(_running_turn, live, entries, around, self._name_of)
+            running = await TURNS.run(_running_turn, live, entries, around, columns, self._name_of)
             return ChatView(turns=running.before, has_earlier=has_earlier, live=live)
         hidden = await hidden_after(self._store, record, around)
-        turns = await self._turns(entries, around, self._replies.get(conversation))
+        turns = await self._turns(entries, around, columns, self._replies.get(conversation))
         return ChatView(turns=turns, has_earlier=has_earlier, hidden=hidden)
 
     async def with_turn(self, owner: str, conversation: str, before: str = "", window: int = WINDOW) -> ChatView:
@@ -213,7 +221,8 @@ class ChatViews:
             raise NotFound(NO_ENTRY)
         most = window * 2 + 1
         entries = await self._store.history(replace(record, head_id=before), limit=most)
-        turns = await self._turns(entries, await self._around(record, entries))
+        columns = await columns_of(self._store, record, entries)
+        turns = await self._turns(entries, await self._around(record, entries), columns)
         return ChatView(turns=turns[:-1], has_earlier=len(entries) == most)
 
     async def turn(self, owner: str, conversation: str, message: str) -> ConversationTurn:
@@ -225,24 +234,30 @@ class ChatViews:
         entries = await entries_of_turn(self._store, await self._store.get(conversation, owner=owner), message)
         return (await TURNS.run(to_turns, entries))[0]
 
-    async def running_turn(self, live: RunningAnswer) -> RunningTurn:
+    async def running_turn(self, live: RunningAnswer) -> RunningTurn | ColumnsTurn:
         """Return the turn of an answer that is being written, or that has just ended."""
+        if isinstance(live, AnswersTogether):
+            await live.is_stored.wait()
         while True:
             is_stored = live.is_end_stored
             record, entries, _ = await newest_entries(self._store, live.owner, live.conversation, WINDOW)
             if live.is_end_stored == is_stored:
                 break  # otherwise it is not known whether the entries have the end
-        around = await self._around(record, entries)
-        return await TURNS.run(_running_turn, live, entries, around, self._name_of, is_stored=is_stored)
+        around, columns = await self._around(record, entries), await columns_of(self._store, record, entries)
+        return await TURNS.run(_running_turn, live, entries, around, columns, self._name_of, is_stored=is_stored)
 
     async def _turns(
-        self, entries: Sequence[Entry], around: Sequence[Entry], replies: Mapping[QuestionId, str] | None = None
+        self,
+        entries: Sequence[Entry],
+        around: Sequence[Entry],
+        columns: Columns,
+        replies: Mapping[QuestionId, str] | None = None,
     ) -> list[ConversationTurn]:
-        """Return the turns of these entries, with their versions and the names of the models."""
+        """Return the turns of these entries, with their versions, the names of the models, and their columns."""
 
         def turns() -> list[ConversationTurn]:
-            versions = versions_in(around)
-            return with_model_names(with_versions(to_turns(entries, replies=replies), versions), self._name_of)
+            found = with_versions(to_turns(entries, replies=replies), versions_in(around))
+            return with_columns(with_model_names(found, self._name_of), columns, self._name_of)
 
         return await TURNS.run(turns)
 
@@ -261,8 +276,24 @@ def _running_turn(
     live: RunningAnswer,
     entries: Sequence[Entry],
     around: Sequence[Entry],
+    columns: Columns,
     name_of: Callable[[str], str],
     *,
     is_stored: bool = False,
-) -> RunningTurn:
-    return RunningTurn(live, entries, versions_in(around), name_of, is_stored=is_stored)
+) -> RunningTurn | ColumnsTurn:
+    """Return the turn that is being written: of one answer, or of all that stand side by side."""
+    prompt = next((entry.id for entry in reversed(entries) if is_prompt(entry)), "")
+    if prompt not in columns:
+        live = live.answers[0] if isinstance(live, AnswersTogether) else live
+        one = RunningTurn(live, entries, versions_in(around), name_of, is_stored=is_stored)
+        one.before = with_columns(one.before, columns, name_of)
+        return one
+    *before, shown = with_columns(
+        with_model_names(with_versions(to_turns(entries), versions_in(around)), name_of), columns, name_of
+    )
+    running = dict[str, RunningTurn]()
+    for one in live.answers if isinstance(live, AnswersTogether) else [live]:
+        for answer in columns[prompt]:
+            if any(entry.note.run_id == one.run_id for entry in answer) or (one.resumed and answer[0].id == prompt):
+                running[answer[0].id] = RunningTurn(one, answer, {}, name_of, is_stored=is_stored and one.resumed)
+    return ColumnsTurn(live, before, shown, running)

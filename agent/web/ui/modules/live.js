@@ -208,6 +208,11 @@ const actions = {
   version: (id) => act(`${about(id)}/show`),
   choose: async ({ do: kind, entry, run, call, text }) => {
     if (kind === "retry") return actions.retry(entry);
+    if (kind === "stop") return act("/stop", { body: { run }, stays: false });
+    if (kind === "show") {
+      document.dispatchEvent(new Event("compare-over"));
+      return actions.version(entry);
+    }
     if (kind === "answer") return answered("/messages", { text, question: { run, call } });
     const answer = await answered(`${about(entry)}/continue`);
     if (answer?.asked) hint(said.continued.replace("{model}", () => $("#model-button")?.textContent.trim()));
@@ -309,7 +314,7 @@ const send = async ({ text, files }, { id, again }) => {
   stream.watch(true);
   try {
     await known;
-    const chat = wanted, body = { text, files: files.map(({ path }) => path), settings: settings(), remember: true, id, again };
+    const chat = wanted, body = { text, files: files.map(({ path }) => path), settings: settings(), remember: true, id, again, ...shown.compare?.() };
     const progress = (line) => sayProgress({ ...line, can_stop: line.can_stop && wanted === chat });
     const { conversation, run } = await deliver(chat ?? "", body, { signal, progress });
     const isHere = wanted === chat || wanted === conversation || (chat === undefined && wanted === "");

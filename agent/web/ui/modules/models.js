@@ -1,7 +1,7 @@
 // The list of models: a dialog with a search field. The server says which models there are each time it is opened.
 // options.js opens it and gets the choice. For a new version of an answer, it offers the other models that can be used.
 import { answer, call } from "./gradio.js";
-import { $, make, said } from "./shared.js";
+import { $, hint, load, make, said } from "./shared.js";
 
 const ABILITIES = ["image", "audio", "tools", "reasoning"], ROOM = 480, ENOUGH = 320, PAGE = 8;
 const search = make("input", { type: "text", role: "combobox", "aria-label": said.models_search, "aria-controls": "model-list",
@@ -11,7 +11,7 @@ const list = make("div", { id: "model-list", role: "listbox", "aria-label": said
 const state = make("p", { role: "status" });
 const end = make("button", { type: "button", class: "close", "aria-label": said.close, title: said.close, tabindex: "-1" });
 const dialog = make("dialog", { id: "models", "aria-label": said.models, tabindex: "-1" }, make("div", { class: "head" }, search, end), state, list);
-let use, isOther; // what to do with a choice, and whether it is not for the composer
+let use, isOther, except = []; // what to do with a choice, whether it is not for the composer, and what is not offered
 let all = [], options = [], marked, chosen = "", opener, early = false; // `early`: Enter came before the list
 
 const plain = (text) => text.toLowerCase().replace(/\s+/g, " ").trim();
@@ -34,7 +34,8 @@ const groups = (some) => [...new Set(some.map(({ missing }) => missing))].sort()
   return make("div", { role: "group", "aria-labelledby": head.id }, head, ...some.filter(({ missing }) => missing === needed).map(row));
 });
 const own = { option: make("div", { role: "option", id: "model-own", class: "own", "aria-selected": "false", hidden: true }) };
-const shown = () => [...options, own].filter(({ option }) => !option.hidden);
+const beside = { option: make("div", { role: "option", id: "model-beside", class: "own", "aria-selected": "false" }, said.compare_with), entry: {} };
+const shown = () => [...options, own, beside].filter(({ option }) => !option.hidden);
 const mark = (one) => {
   marked?.option.classList.remove("marked");
   marked = one;
@@ -53,19 +54,21 @@ const filter = () => {
   own.option.hidden = !typed || !all.length || Boolean(exact) || (hits.length > 0 && !/[:/]/.test(typed));
   own.entry = { id: search.value.trim(), label: search.value.trim() };
   own.option.textContent = said.models_own.replace("{name}", () => own.entry.label);
+  beside.option.hidden = isOther || Boolean(typed) || !all.some(({ id, missing }) => id !== chosen && !missing);
   if (all.length) state.textContent = hits.length ? "" : said.models_none;
   list.scrollTop = 0;
   mark(typed ? exact ?? hits[0] ?? (own.option.hidden ? undefined : own) : options.find(({ entry }) => entry.id === chosen));
 };
 const draw = () => {
   options = [];
-  const some = isOther ? all.filter(({ id, missing }) => id !== chosen && !missing) : all;
-  list.replaceChildren(...(some.some(({ missing }) => missing !== some[0].missing) ? groups(some) : some.map(row)), own.option);
+  const some = isOther ? all.filter(({ id, missing }) => id !== chosen && !missing && !except.includes(id)) : all;
+  list.replaceChildren(...(some.some(({ missing }) => missing !== some[0].missing) ? groups(some) : some.map(row)), own.option, beside.option);
   filter();
 };
 const choose = (one) => {
   dialog.close();
-  if (isOther || one.entry.id !== chosen) use(one.entry.id, one.entry.label);
+  if (one === beside) load("compare").then(({ add }) => add(opener), () => hint(said.chats_failed));
+  else if (isOther || one.entry.id !== chosen) use(one.entry.id, one.entry.label);
 };
 answer("models", (/** @type {any} */ { models } = {}) => {
   if (!models) return void (all.length || (state.textContent = said.chats_failed));
@@ -130,12 +133,12 @@ const fit = () => {
     : { inset: `${place} ${Math.max(16, side)}px`, width: `${width}px`, height: isOther ? "auto" : `${height}px`, maxHeight: `${height}px` });
 };
 for (const target of [window, view]) target?.addEventListener("resize", fit);
-/** Open the list at this button. `act` gets the choice, which is not for the composer if the button is not there. */
-export function open(button, id, act) {
+/** Open the list at this button. `act` gets the choice, which is not for the composer if the button is not there, or with a title. */
+export function open(button, id, act, { title = "", except: left = [] } = {}) {
   if (dialog.open || $("dialog[open]")) return;
   [opener, chosen, use, early, search.value] = [button, id ?? "", act, false, ""];
-  isOther = !button.matches("#composer *");
-  dialog.setAttribute("aria-label", isOther ? said.retry_with : said.models);
+  [isOther, except] = [Boolean(title) || !button.matches("#composer *"), left];
+  dialog.setAttribute("aria-label", title || (isOther ? said.retry_with : said.models));
   opener.setAttribute("aria-expanded", "true");
   search.placeholder = narrow.matches ? said.models_search : said.models_how; // the longer one would be cut
   document.body.append(dialog);

@@ -57,6 +57,8 @@ window.addEventListener("keydown", (event) => {
   }
 }, true);
 
+if (kept.get("compare")) load("compare").catch(() => hint(said.chats_failed));
+
 // Counts the seconds of what takes long.
 const count = (panel) => {
   let timer;

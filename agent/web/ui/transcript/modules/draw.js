@@ -98,6 +98,9 @@ export class Drawing {
   constructor(root, labels, { language, actions = [], hasTexts = false, diagrams } = {}) {
     this.root = root;
     this.labels = labels;
+    this.options = { language, diagrams };
+    /** @type {((root: HTMLElement, drawing: Drawing) => void) | undefined} What listens to a drawing inside this one. */
+    this.nest = undefined;
     this.frames = new Frames(labels, diagrams);
     this.actions = actions;
     this.hasTexts = hasTexts;
@@ -151,6 +154,11 @@ export class Drawing {
    * @param {View} view @param {Edit[]} edits
    */
   draw(view, edits) {
+    const isWide = Boolean(view.turn.columns?.length);
+    if (edits.every(([kind]) => kind === "column")) {
+      view.turn = applied(view.turn, edits);
+      return this.columns(view);
+    }
     if (edits.every(([kind]) => kind === "blocks" || kind === "tail")) {
       for (const edit of edits) {
         const [kind, number, first] = edit, drawn = view.drawn[number], part = drawn.parts.children[first];
@@ -172,8 +180,14 @@ export class Drawing {
     this.arrange(view);
     this.waiting(view);
     this.foot(view);
+    if (isWide || view.turn.columns?.length) this.columns(view);
     this.running();
     this.tick();
+  }
+
+  /** Draw the answers of several models. @param {View} view */
+  columns(view) {
+    import("./columns.js").then(({ draw }) => draw(this, view), console.error);
   }
 
   /** @param {Bubble} bubble @param {string} key @returns {Drawn} */
@@ -247,7 +261,7 @@ export class Drawing {
   /** Say for what and how long the turn waits. @param {View} view */
   waiting(view) {
     const { turn, wait } = view, [, why, time] = wait.children, { waiting } = turn;
-    const isHidden = !waiting && !(turn.is_running && turn.bubbles.every(({ kind }) => kind === "user"));
+    const isHidden = !waiting && !(turn.is_running && !turn.columns?.length && turn.bubbles.every(({ kind }) => kind === "user"));
     if (wait.hidden !== isHidden) wait.hidden = isHidden;
     if (waiting && waiting.number !== view.waits?.number) view.waits = { number: waiting.number, since: performance.now() - waiting.seconds * 1000 };
     if (!waiting) view.waits = undefined;
@@ -332,7 +346,7 @@ export class Drawing {
     const hasText = turn.text ?? (this.hasTexts && turn.bubbles.some(({ kind }) => kind === "output_text" || kind === "question"));
     /** @type {Record<string, any>} */
     const isPossible = { copy: hasText, branch: turn.can_branch, edit: false };
-    const offered = turn.is_running ? [] : this.actions.filter((name) => isPossible[name] ?? true);
+    const offered = turn.is_running ? [] : turn.columns?.length ? this.actions.filter((name) => name === "undo") : this.actions.filter((name) => isPossible[name] ?? true);
     const opens = { "aria-haspopup": "dialog", "aria-expanded": "false" };
     fill(foot, [...children, ...offered.map((name) => button(name, labels[name], name === "retry-with" ? opens : {}))]);
   }

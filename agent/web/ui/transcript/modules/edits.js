@@ -8,7 +8,8 @@
  * @typedef {{ids: string[], number: number}} Versions
  * @typedef {{id: string, bubbles: Bubble[], is_running: boolean, caption?: string, text?: string,
  *   waiting?: {why: string, seconds: number, number: number}, buttons?: {label: string, value: object}[],
- *   can_branch?: boolean, is_untyped?: boolean, kept?: string, sources?: Source[], question_versions?: Versions, answer_versions?: Versions}} Turn
+ *   can_branch?: boolean, is_untyped?: boolean, kept?: string, sources?: Source[], question_versions?: Versions, answer_versions?: Versions,
+ *   columns?: Turn[], name?: string, is_chosen?: boolean}} Turn
  * @typedef {any[]} Edit
  */
 
@@ -58,14 +59,14 @@ function blockEdits(number, old, blocks) {
 }
 
 /**
- * True if two objects are the same but for this key.
+ * True if two objects are the same but for these keys.
  * @param {Record<string, any>} one
  * @param {Record<string, any>} other
- * @param {string} key
+ * @param {string[]} apart
  */
-function equalBut(one, other, key) {
+function equalBut(one, other, ...apart) {
   const keys = new Set([...Object.keys(one), ...Object.keys(other)]);
-  keys.delete(key);
+  for (const key of apart) keys.delete(key);
   return [...keys].every((name) => name in one === name in other && JSON.stringify(one[name]) === JSON.stringify(other[name]));
 }
 
@@ -86,10 +87,14 @@ export function changes(old, turn) {
     else edits.push(...blockEdits(number, last.blocks, bubble.blocks));
   }
   if (old.bubbles.length > turn.bubbles.length) edits.push(["cut", turn.bubbles.length]);
-  if (!equalBut(old, turn, "bubbles")) {
-    const { bubbles, ...fields } = turn;
-    edits.push(["turn", copy(fields)]);
-  }
+  const columns = old.columns ?? [], others = turn.columns ?? [], isSameNumber = columns.length === others.length;
+  if (isSameNumber) columns.forEach((column, number) => {
+    const made = changes(column, others[number]);
+    if (made.length) edits.push(["column", number, made]);
+  });
+  const { bubbles, columns: given, ...fields } = turn;
+  if (!isSameNumber) edits.push(["turn", copy({ ...fields, columns: others })]);
+  else if (!equalBut(old, turn, "bubbles", "columns")) edits.push(["turn", copy(fields)]);
   return edits;
 }
 
@@ -111,7 +116,8 @@ export function applied(turn, edits) {
       bubbles[number] = { ...bubbles[number], blocks };
     }
     else if (kind === "cut") bubbles.length = number;
-    else if (kind === "turn") next = { ...number, bubbles };
+    else if (kind === "column") next.columns = (next.columns ?? []).map((one, at) => (at === number ? applied(one, first) : one));
+    else if (kind === "turn") next = { ...(next.columns && { columns: next.columns }), ...number, bubbles };
   }
   return next;
 }

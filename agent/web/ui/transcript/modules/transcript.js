@@ -39,6 +39,7 @@ export function mount(element, { labels, language, actions, height, diagrams, te
   const place = followEnd(scroller, turns, toEnd, () => earlier.hidden || fire("earlier", { isClicked: false }));
   const editing = new Editing(drawing, { textOf: textOf ?? (async () => ""), fire, fail, bring: place.pin, release: place.release });
   const { refocus } = listen(scroller, drawing, { fire, textOf, say, fail, edit: (id) => editing.begin(id) });
+  drawing.nest = (root, inner) => void listen(root, inner, { fire, say, fail, edit: () => {} });
   const sources = showSources(frame, scroller, drawing, fire);
   earlier.addEventListener("click", () => fire("earlier", { isClicked: true }));
   toEnd.addEventListener("click", () => fire("end", {}));

@@ -1,0 +1,335 @@
+"""Several models that answer one message: what is stored, shown, limited and stopped. The page is in `page/`."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
+
+from agent.errors import AgentError, Conflict, Limited, NotFound
+from agent.files.store import MediaStore
+from agent.history import Entry
+from agent.history.memory import MemoryStore
+from agent.i18n.translator import ENGLISH
+from agent.models.catalog import ModelSpec
+from agent.providers.connection import Endpoint, ServedModel
+from agent.rendering.bubbles import Turn
+from agent.settings import LocalSettings, PublicSettings, Settings
+from agent.transfer.export import Exporter
+from agent.transfer.portable import read_conversation
+from agent.web.answer_frames import AnswerFrames
+from agent.web.chat.answers import LiveRun
+from agent.web.chat.choices import Choices
+from agent.web.chat.conversations import Conversations, OtherModels
+from agent.web.chat.sent_message import MessageId
+from agent.web.chat.temporary_stores import TemporaryMedia, TemporaryMemory, TemporaryStore
+from agent.web.chat.transcript import is_prompt, message_text
+from agent.web.chat.visitor import Visitor
+from agent.web.conversation_routes import answer_error
+from agent.web.message_routes import MessageRoutes
+from agent.web.run_event_routes import RunEventRoutes
+from tests.support.history_stores import end_as_lost
+from tests.support.scripted_server import Config, Running
+from tests.support.turn_edits import applied
+from tests.support.views import html_of, view_of
+from tests.support.waiting import until
+
+ANN, BOB = Visitor(owner="ann", address="1.2.3.4"), Visitor(owner="bob")
+NAMES = ("alpha", "beta", "gamma")
+ASK, SLOW, AGAIN = "Which is best?", "Tell me more.", "And why?"
+SERVER = Config(
+    rate=0,
+    models=NAMES,
+    scripts={
+        **{f"{name}: {ASK}": f"!text I am *{name}*." for name in NAMES},
+        **{f"{name}: {AGAIN}": f"!text {name} knows why." for name in NAMES},
+        **{f"{name}: {SLOW}": f"!tokens 40 hold 10 {name}" for name in NAMES},
+        "beta: Fail.": "!status 400",
+        "alpha: Fail.": "!text I did not.",
+        "alpha: Lost.": "!tokens 40 hold 10 never",
+        "beta: Lost.": "!tokens 40 hold 20 never",
+    },
+)
+SPECS = [ModelSpec(id=f"vllm:{name}", name=name, label=name.title(), provider="vllm") for name in NAMES]
+ALPHA, *OTHERS = [Choices(model=spec.id) for spec in SPECS]
+
+
+class House:
+    """The chats of a page with three models."""
+
+    def __init__(self, folder: Path, server: Running, public: PublicSettings | None = None) -> None:
+        self.kept, self.memory = MemoryStore(), TemporaryMemory()
+        self.store = TemporaryStore(self.kept, self.memory)
+        media = TemporaryMedia(MediaStore(folder)._place, self.memory)
+        served = tuple(ServedModel(spec, Endpoint(server.base_url)) for spec in SPECS)
+        settings = Settings(local=LocalSettings(cache_dir=folder), public=public)
+        self.page = Conversations(settings, self.store, media, Served(served), [], temporary=self.memory)
+
+    async def send(
+        self, text: str, chat: str | None = None, others: Sequence[Choices] = OTHERS[:1], **more: Any
+    ) -> LiveRun:
+        live = await self.page.send(ANN, chat, {"text": text}, ALPHA, others=OtherModels(others, **more))
+        assert live is not None
+        return live
+
+    async def settle(self) -> None:
+        await self.page.live_runs.close(60)
+        self.page.live_runs.is_closing = False
+
+    async def ask(self, text: str, chat: str | None = None, others: Sequence[Choices] = OTHERS[:1], **more: Any) -> str:
+        live = await self.send(text, chat, others, **more)
+        await self.settle()
+        return live.conversation
+
+    async def turns(self, chat: str) -> Sequence[Turn]:
+        return (await view_of(self.page, "ann", chat)).turns
+
+    async def columns(self, chat: str) -> dict[str, str]:
+        """Return the texts of the last turn's columns by the names of their models."""
+        return {one["name"]: text_of(one) for one in (await self.turns(chat))[-1]["columns"]}
+
+    async def entries(self, chat: str) -> Sequence[Entry]:
+        return await self.store.entries(await self.store.get(chat, owner="ann"))
+
+
+class Served:
+    """Local models that are served."""
+
+    def __init__(self, served: tuple[ServedModel, ...]) -> None:
+        self.served, self.status = served, None
+
+    async def ready(self) -> tuple[ServedModel, ...]:
+        return self.served
+
+
+def text_of(turn: Turn) -> str:
+    return re.sub("<[^<>]*>", "", "".join(map(html_of, turn["bubbles"]))).strip()
+
+
+@pytest.fixture
+async def house(server: Running, tmp_path: Path) -> AsyncIterator[House]:
+    made = House(tmp_path, server)
+    yield made
+    await made.page.aclose()
+
+
+async def test_each_model_answers_on_a_branch_of_one_chat(house: House) -> None:
+    chat = await house.ask(ASK, others=OTHERS)
+    prompts = [entry for entry in await house.entries(chat) if is_prompt(entry)]
+    assert [message_text(entry) for entry in prompts] == [ASK] * 3
+    assert {entry.note.compared for entry in prompts} == {tuple(entry.id for entry in prompts)}
+    assert {entry.parent_id for entry in prompts} == {None}
+    assert [record.id for record in await house.kept.list("ann")] == [chat]
+    [turn] = await house.turns(chat)
+    assert [bubble["kind"] for bubble in turn["bubbles"]] == ["user"]
+    assert await house.columns(chat) == {"Alpha": "I am alpha.", "Beta": "I am beta.", "Gamma": "I am gamma."}
+    record = await house.store.get(chat, owner="ann")
+    assert len(record.branches) == 2
+    assert record.output_tokens == sum(
+        entry.note.timings.output_tokens for entry in await house.entries(chat) if entry.note.timings
+    )
+
+
+async def test_next_message_goes_on_with_one_or_with_all(house: House) -> None:
+    chat = await house.ask(ASK)
+    beta = (await house.turns(chat))[-1]["columns"][1]
+    [button] = beta["buttons"]
+    assert (button["label"], button["value"]["do"]) == ("Go on with this answer", "show")
+    await house.page.branches.choose("ann", chat, button["value"]["entry"])
+    assert [one["is_chosen"] for one in (await house.turns(chat))[-1]["columns"]] == [False, True]
+    live = await house.page.send(ANN, chat, {"text": AGAIN}, OTHERS[0])
+    assert live is not None
+    await house.settle()
+    sent = live.run.result.context.messages if live.run.result else ()
+    assert "I am *beta*." in str(sent)
+    assert "I am *alpha*." not in str(sent)
+    first, second = await house.turns(chat)
+    assert [text_of(one) for one in first["columns"]] == ["I am alpha.", "I am beta."]
+    assert "columns" not in second
+
+    chat = await house.ask(ASK)
+    await house.ask(AGAIN, chat)
+    first, second = await house.turns(chat)
+    assert [text_of(one) for one in second["columns"]] == ["alpha knows why.", "beta knows why."]
+    prompts = [entry for entry in await house.entries(chat) if is_prompt(entry)]
+    assert len({entry.parent_id for entry in prompts}) == 3  # each goes on from its own answer
+    await house.ask(AGAIN, chat, each_from_own=False)
+    prompts = [entry for entry in await house.entries(chat) if is_prompt(entry)]
+    assert prompts[-1].parent_id == prompts[-2].parent_id
+
+
+async def test_answer_that_fails_leaves_the_others_alone(house: House) -> None:
+    chat = await house.ask("Fail.")
+    columns = await house.columns(chat)
+    assert columns["Alpha"] == "I did not."
+    [_, beta] = (await house.turns(chat))[-1]["columns"]
+    assert [bubble["kind"] for bubble in beta["bubbles"]] == ["error"]
+    live = await house.page.send(ANN, chat, {"text": AGAIN}, ALPHA)
+    assert live is not None
+    await house.settle()
+    assert text_of((await house.turns(chat))[-1]).endswith("alpha knows why.")
+
+
+def frames_of(text: str) -> list[Any]:
+    return [json.loads(line) for line in re.findall(r"^data: (.*)$", text, re.MULTILINE)]
+
+
+def state_of(text: str) -> Any:
+    """Return the turn to which the frames in a stream lead."""
+    turn: Any = None
+    for frame in frames_of(text):
+        turn = frame.get("turn") or (applied(turn, frame["edits"]) if "edits" in frame else turn)
+    return turn
+
+
+async def test_stop_stops_one_or_all(house: House, server: Running) -> None:
+    async with client_of(house) as client:
+        body = {
+            "text": SLOW,
+            "settings": {"model": "vllm:alpha"},
+            "compare": [{"model": "vllm:beta"}, {"model": "vllm:gamma"}],
+        }
+        begun = (await client.post("/conversations", json=body)).json()
+        chat, runs = begun["conversation"], begun["runs"]
+        assert begun["run"] == runs[0]
+        following = asyncio.create_task(client.get(f"/runs/{runs[0]}/events?format=blocks"))
+        await asyncio.to_thread(server.wait_for, lambda lines: [one["sent"] for one in lines[-3:]] == [10, 10, 10])
+        assert (await client.post(f"/conversations/{chat}/stop", json={"run": runs[1]})).status_code == 204
+        together = house.page.live_runs.together[chat]
+        await until(lambda: together.answers[1].is_ended)
+        assert len(house.page.live_runs.of(chat)) == 2
+        with pytest.raises(Conflict):
+            await house.page.send(ANN, chat, {"text": AGAIN}, ALPHA)
+        half = state_of((await client.get(f"/runs/{runs[0]}/events?format=blocks&wait=0")).text)  # as after a reload
+        assert [one["is_running"] for one in half["columns"]] == [True, False, True]
+        assert [one["buttons"][0]["label"] for one in half["columns"] if one["is_running"]] == ["Stop", "Stop"]
+        await client.post(f"/conversations/{chat}/stop")
+        frames = (await following).text
+    await house.settle()
+    [stored] = await house.turns(chat)
+    assert state_of(frames) == stored
+    assert frames_of(frames)[-1] == {"stored": True, "complete": False}
+    assert ["Stopped" in one["caption"] for one in stored["columns"]] == [True] * 3
+
+
+async def test_refused_model_stores_nothing(house: House, server: Running) -> None:
+    before = len(server.journal())
+    for others in ([Choices(model="anthropic:claude-opus-4-8")], [ALPHA], [*OTHERS, *OTHERS]):
+        with pytest.raises(AgentError):
+            await house.page.send(ANN, None, {"text": ASK}, ALPHA, others=OtherModels(others))
+    assert await house.kept.list("ann") == []
+    assert len(server.journal()) == before
+
+
+async def test_limits_count_each_answer(server: Running, tmp_path: Path) -> None:
+    house = House(tmp_path, server, PublicSettings(messages=3, answers_each=2))
+    with pytest.raises(Limited, match="2 of your answers"):
+        await house.ask(ASK, others=OTHERS)
+    assert await house.kept.list("ann") == []
+    house.page.runs.rate_limiter._answers._times.clear()
+    house.page.runs.rate_limiter._answers._last_minute.clear()
+    chat = await house.ask(ASK)
+    with pytest.raises(Limited, match="3 messages a minute"):
+        await house.ask(AGAIN, chat)
+    assert len(await house.turns(chat)) == 1
+    await house.page.aclose()
+
+
+async def test_message_to_all_sent_again_is_stored_once(house: House) -> None:
+    message = MessageId("a" * 32)
+    live = await house.page.send(ANN, None, {"text": ASK}, ALPHA, None, message, OtherModels(OTHERS))
+    assert live is not None
+    await house.settle()
+    assert await house.page.find_sent("ann", None, replace(message, again=True)) == live.conversation
+    assert (await house.turns(live.conversation))[0]["id"] == "a" * 32
+
+
+async def test_lost_process_keeps_the_text_of_each(house: House, server: Running) -> None:
+    live = await house.send("Lost.")
+    answers = house.page.live_runs.together[live.conversation].answers
+    for one, last in zip(answers, ("word9", "word19"), strict=True):
+        assert isinstance(one, LiveRun)
+        await until(lambda one=one, last=last: any(last in bubble.text for bubble in one.bubbles))
+        await one.log.store_events()
+        one.log._can_store = False
+    assert await end_as_lost(house.kept) == 2
+    for one in answers:
+        assert isinstance(one, LiveRun)
+        one.log.give_up()
+    await house.settle()
+    columns = await house.columns(live.conversation)
+    assert "word9" in columns["Alpha"]
+    assert "word19" in columns["Beta"]
+    assert "word19" not in columns["Alpha"]
+    record = await house.store.get(live.conversation, owner="ann")
+    assert len({record.head_id, *record.branches}) == 2
+
+
+async def test_temporary_chat_has_columns_and_leaves_nothing(house: House) -> None:
+    chat = (await house.page.temporary.begin(ANN)).id
+    await house.ask(ASK, chat)
+    assert await house.columns(chat) == {"Alpha": "I am alpha.", "Beta": "I am beta."}
+    await house.send(SLOW, chat)
+    house.page.temporary.erase_all("ann")
+    await house.settle()
+    assert not house.page.live_runs.together
+    assert await house.kept.list("ann") == []
+
+
+async def test_export_shows_the_chosen_answer_and_json_all(house: House) -> None:
+    chat = await house.ask(ASK)
+    exporter = Exporter(house.store, house.page.media, "ann", ENGLISH)
+
+    async def saved(form: str) -> str:
+        return b"".join([piece async for piece in (await exporter.one(chat, form)).pieces]).decode()
+
+    for form in ("markdown", "html"):
+        text = await saved(form)
+        assert "alpha" in text
+        assert "beta" not in text
+    [_, fields, *_] = json.loads(await saved("json"))
+    copy = read_conversation(fields, lambda _: None)
+    record = await house.store.save(replace(copy.record, owner="ann"), copy.entries)
+    assert record.id != chat
+    assert await house.columns(record.id) == {"Alpha": "I am alpha.", "Beta": "I am beta."}
+
+
+async def test_another_visitor_reaches_none_of_the_answers(house: House, server: Running) -> None:
+    live = await house.send(SLOW)
+    together = house.page.live_runs.together[live.conversation]
+    for one in together.answers:
+        assert await house.page.running.find_for_page(one.run_id, "bob") is None
+    assert await house.page.running.get(live.conversation, "bob") is None
+    await house.page.running.stop([live.conversation], "bob")
+    assert not together.is_ended
+    with pytest.raises(NotFound):
+        await house.store.get(live.conversation, owner="bob")
+    for name in NAMES:
+        server.release(name)
+    await house.settle()
+
+
+def client_of(house: House) -> httpx.AsyncClient:
+    """Return a client of the routes, as Ann."""
+    app, frames = FastAPI(), AnswerFrames(house.page.views.running_turn)
+    MessageRoutes(house.page, lambda _: "ann", no_login).add_to(app)
+    RunEventRoutes(house.page.running, house.store, lambda _: "ann", lambda live, _: frames.of(live, ENGLISH)).add_to(
+        app
+    )
+    app.add_exception_handler(AgentError, answer_error)
+
+    async def with_state(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, "state": {"isolation": None}}, receive, send)
+
+    return httpx.AsyncClient(transport=httpx.ASGITransport(with_state), base_url="http://page")
+
+
+async def no_login(_: object) -> None:
+    return None
