@@ -4,12 +4,12 @@ import asyncio
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any, cast
-from urllib.parse import urlsplit
 
 import httpx2
 
 from agent.agent import Agent
+from agent.arguments import embedder_of
+from agent.conformance import Answer, CALL, CLOCK, Finding, REQUEST_SECONDS, THINK, ask, client_of, judge, without_reasoning
 from agent.doctor.check import Check, fault, ok, warning
 from agent.errors import AgentError, ProviderError
 from agent.limits import Limits
@@ -25,21 +25,12 @@ from agent.settings import LocalSettings
 
 OLDEST_VLLM = (0, 32)
 """The oldest version of vLLM that this program is tested with."""
-REQUEST_SECONDS = 60.0
 OVERHEAD_BYTES = 150 * 10**6
 """Memory of the server beside the weights and the conversation."""
 FIXES = {
     "connection": "Start it, or set VLLM_BASE_URL to where it is.",
     "key": "Set VLLM_API_KEY to the key that the server was started with.",
     "malformed": "Set VLLM_BASE_URL to the address of an OpenAI-compatible server, ending in /v1.",
-}
-CLOCK = {
-    "type": "function",
-    "function": {
-        "name": "current_time",
-        "description": "The time of day.",
-        "parameters": {"type": "object", "properties": {"zone": {"type": "string"}}, "required": ["zone"]},
-    },
 }
 
 
@@ -54,15 +45,16 @@ async def server(local: LocalSettings) -> list[Check]:
         return [fault("server", str(error), FIXES.get(error.kind, "Look into that server's log."))]
     more = f" and {len(others)} more" if others else ""
     found = [ok("server", f"it serves {spec.name}{more}")]
-    host = urlsplit(endpoint.base_url).hostname
-    headers = {"Authorization": f"Bearer {endpoint.api_key}"} if endpoint.api_key else {}
-    async with httpx2.AsyncClient(
-        headers=headers, timeout=REQUEST_SECONDS, trust_env=host not in ("localhost", "127.0.0.1", "::1")
-    ) as client:
+    answers: dict[str, Answer] = {}
+    async with client_of(endpoint) as client:
         found += await _version(client, endpoint)
-        found += await _tools(client, endpoint, spec)
-        found += await _reasoning(client, endpoint, spec)
-    return found
+        if spec.tools == "native":
+            answers["call"] = await ask(
+                client, endpoint.base_url, spec.name, CALL, tools=[CLOCK], tool_choice="auto", **without_reasoning(spec)
+            )
+        answers["think"] = await ask(client, endpoint.base_url, spec.name, THINK)
+    laws = judge(answers)
+    return [*found, _tools(spec, answers.get("call"), laws), _reasoning(spec, answers["think"], laws), _streams(laws)]
 
 
 async def _version(client: httpx2.AsyncClient, endpoint: Endpoint) -> list[Check]:
@@ -83,6 +75,7 @@ async def _version(client: httpx2.AsyncClient, endpoint: Endpoint) -> list[Check
     return [ok("version", f"vLLM {reported}")]
 
 
+<<<<<<< HEAD
 async def _tools(client: httpx2.AsyncClient, endpoint: Endpoint, spec: ModelSpec) -> list[Check]:
     """Check with one small request that the model calls a tool by itself."""
     if spec.tools != "native":
@@ -102,37 +95,45 @@ async def _tools(client: httpx2.AsyncClient, endpoint: Endpoint, spec: ModelSpec
     if "<tool_call" in content or '"current_time"' in content or "<function=" in content:
         return [fault("tools", "it writes tool calls as text: its parser does not fit", f"Start vLLM with {flags}")]
     return [warning("tools", "it answered without the tool it was told to call", f"Try again; else check {flags}")]
+=======
+def _tools(spec: ModelSpec, answer: Answer | None, laws: Mapping[str, Finding]) -> Check:
+    """Check that the model calls a tool by itself."""
+    if answer is None:
+        return ok("tools", f"{spec.name} calls tools by a JSON schema, which needs no flag")
+    flags = f"--enable-auto-tool-choice --tool-call-parser {family(spec.name).tool_parser or '...'}"
+    if answer.status == 400:
+        return fault("tools", "it refuses a request that offers tools", f"Start vLLM with {flags}")
+    if answer.status != 200:
+        return fault("tools", _failed(answer.status), "Look into that server's log.")
+    if laws["tools"].state == "broken":
+        return fault("tools", f"{laws['tools'].message}: its parser does not fit", f"Start vLLM with {flags}")
+    if laws["tools"].state == "ok":
+        return ok("tools", "it calls tools")
+    return warning("tools", "it answered without the tool it was told to call", f"Try again; else check {flags}")
+>>>>>>> window
 
 
-async def _reasoning(client: httpx2.AsyncClient, endpoint: Endpoint, spec: ModelSpec) -> list[Check]:
-    """Check with one small request that reasoning is separate from the answer."""
+def _reasoning(spec: ModelSpec, answer: Answer, laws: Mapping[str, Finding]) -> Check:
+    """Check that reasoning is separate from the answer."""
     if not spec.reasoning:
-        return [ok("reasoning", f"{spec.name} does not reason")]
+        return ok("reasoning", f"{spec.name} does not reason")
     flag = f"--reasoning-parser {family(spec.name).reasoning_parser or '...'}"
-    status, message = await _ask_raw(client, endpoint, spec, "Is 7 a prime? Think, then answer in one word.")
-    content = str(message.get("content") or "")
-    if status != 200:
-        return [fault("reasoning", _failed(status), "Look into that server's log.")]
-    if message.get("reasoning") or message.get("reasoning_content"):
-        return [ok("reasoning", "it comes apart from the answer")]
-    if "<think>" in content or "</think>" in content:
+    if answer.status != 200:
+        return fault("reasoning", _failed(answer.status), "Look into that server's log.")
+    if laws["reasoning"].state == "broken":
         problem = "it writes its reasoning into the answer: no parser, or one that does not fit"
-        return [fault("reasoning", problem, f"Start vLLM with {flag}")]
-    return [warning("reasoning", "it answered without reasoning", f"If it should reason, check {flag}")]
+        return fault("reasoning", problem, f"Start vLLM with {flag}")
+    if laws["reasoning"].state == "ok":
+        return ok("reasoning", "it comes apart from the answer")
+    return warning("reasoning", "it answered without reasoning", f"If it should reason, check {flag}")
 
 
-async def _ask_raw(
-    client: httpx2.AsyncClient, endpoint: Endpoint, spec: ModelSpec, text: str, **more: Any
-) -> tuple[int, dict[str, Any]]:
-    """Return the status (0: no answer) and the message of a raw answer, because our client would repair its faults."""
-    body = {"model": spec.name, "messages": [{"role": "user", "content": text}], "max_tokens": 256, **more}
-    try:
-        answer = await client.post(f"{endpoint.base_url}/chat/completions", json=body)
-        if answer.status_code != 200:
-            return answer.status_code, {}
-        return 200, cast(dict[str, Any], answer.json()["choices"][0]["message"])
-    except (httpx2.HTTPError, ValueError, LookupError, TypeError):
-        return 0, {}
+def _streams(laws: Mapping[str, Finding]) -> Check:
+    """Check the laws of streams that have no flag."""
+    others = [one for one in laws.values() if one.law not in ("tools", "reasoning", "pairing")]
+    if broken := "; ".join(one.message for one in others if one.state == "broken"):
+        return warning("streams", broken, "Run python -m agent.conformance with its URL to see it, and update it.")
+    return ok("streams", f"{sum(one.state == 'ok' for one in others)} laws of streams were seen to be kept")
 
 
 def _failed(status: int) -> str:

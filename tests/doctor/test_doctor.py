@@ -33,7 +33,12 @@ from tests.support.scripted_server import Config, running
 pytestmark = pytest.mark.slow
 
 QWEN3 = "Qwen/Qwen3-8B"
-CALL = {"id": "1", "type": "function", "function": {"name": "current_time", "arguments": '{"zone": "Europe/Paris"}'}}
+CALL = {
+    "index": 0,
+    "id": "1",
+    "type": "function",
+    "function": {"name": "current_time", "arguments": '{"zone": "Europe/Paris"}'},
+}
 REASONS = {"content": "Yes.", "reasoning": "7 has no divisors."}
 Env = dict[str, str]
 
@@ -46,6 +51,7 @@ class ModelServer:
     version: Any = field(default_factory=lambda: {"version": "0.32.1"})
     called: tuple[int, dict[str, Any]] = (200, {"content": None, "tool_calls": [CALL]})
     said: tuple[int, dict[str, Any]] = (200, REASONS)
+    done: str = "data: [DONE]\n\n"
     asked: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
 
@@ -63,11 +69,22 @@ def model() -> Iterator[ModelServer]:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             plan.asked.append(body)
             status, message = plan.called if "tools" in body else plan.said
-            self.reply(status, {"choices": [{"message": message}]})
+            if status != 200:
+                return self.reply(status, {})
+            reason = "tool_calls" if "tool_calls" in message else "stop"
+            usage = {"prompt_tokens": 9, "completion_tokens": 5, "total_tokens": 14}
+            deltas = [{name: value} for name, value in sorted(message.items(), reverse=True)]  # reasoning first
+            choices = [*({"delta": one} for one in deltas), {"delta": {}, "finish_reason": reason}]
+            events = [*({"choices": [one]} for one in choices), {"choices": [], "usage": usage}]
+            stream = "".join(f"data: {json.dumps(one)}\n\n" for one in events) + plan.done
+            self.send(200, stream.encode(), "text/event-stream")
 
         def reply(self, status: int, value: Any) -> None:
-            text = json.dumps(value).encode()
+            self.send(status, json.dumps(value).encode(), "application/json")
+
+        def send(self, status: int, text: bytes, kind: str) -> None:
             self.send_response(status)
+            self.send_header("content-type", kind)
             self.send_header("content-length", str(len(text)))
             self.end_headers()
             self.wfile.write(text)
@@ -145,7 +162,19 @@ async def test_weak_sandbox_is_a_warning(
 async def test_healthy_setup_has_no_findings(env: Env, model: ModelServer) -> None:
     said = await found(env)
     assert {name: one.message for name, one in said.items() if one.state == "fault"} == {}
-    for name in ("python", "packages", "settings", "server", "version", "tools", "reasoning", "store", "disk", "port"):
+    for name in (
+        "python",
+        "packages",
+        "settings",
+        "server",
+        "version",
+        "tools",
+        "reasoning",
+        "streams",
+        "store",
+        "disk",
+        "port",
+    ):
         assert said[name].state == "ok", said[name]
     assert [bool(body.get("tools")) for body in model.asked] == [True, False]
     assert all(body["max_tokens"] <= 256 for body in model.asked)
@@ -257,6 +286,7 @@ FLAWS: dict[str, tuple[str, Any, str, str, str]] = {
     ),
     "half a tag": ("said", (200, {"content": "7 has none.</think>Yes."}), "reasoning", "fault", "--reasoning-parser"),
     "no reasoning": ("said", (200, {"content": "Yes."}), "reasoning", "warning", "--reasoning-parser qwen3"),
+    "no end": ("done", "", "streams", "warning", "agent.conformance"),
     "an old vLLM": ("version", {"version": "0.8.5.post1"}, "version", "warning", "Update vLLM"),
 }
 

@@ -53,7 +53,8 @@ class Config:
 
     `owned_by` in the list of models is how servers of the same API tell who they are. `scripts` are played when a
     message has their key as its text, so that the message can be one of a person. `embed` makes the vectors for the
-    route /v1/embeddings, which is missing without it.
+    route /v1/embeddings, which is missing without it. `spoil` changes the bytes of each stream, head included.
+    `goes_on`: an answer goes on without its client.
     """
 
     models: Sequence[str] = ("Qwen/Qwen3-8B",)
@@ -63,6 +64,8 @@ class Config:
     owned_by: str = "vllm"
     scripts: Mapping[str, str] = field(default_factory=dict[str, str])
     embed: Callable[[Sequence[str]], Sequence[Sequence[float]]] | None = None
+    spoil: Callable[[bytes], bytes] = bytes
+    goes_on: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -188,6 +191,8 @@ class Connection(asyncio.Protocol):
 
     def _gone(self) -> None:
         """Handle a disconnect. Between two requests it is normal. During one, record the time in the journal."""
+        if self.server.config.goes_on:
+            return
         if self.exchange and self.exchange.ended is None:
             self.exchange.closed, self.exchange.ended = _moment(), "client_closed"
         if self.task:
@@ -228,6 +233,10 @@ class Connection(asyncio.Protocol):
             case "DELETE", "/journal":
                 self.server.exchanges.clear()
                 self._reply(200, {})
+            case "GET", "/metrics":
+                running = sum(one.ended is None for one in self.server.exchanges)
+                text = f'vllm:num_requests_running{{model_name="any"}} {running:.1f}\n'.encode()
+                self.transport.write(_head(200, {"content-length": str(len(text))}) + text)
             case "GET", "/health" | "/version":
                 self._reply(200, {"version": "0.32.0"})
             case _:
@@ -305,9 +314,8 @@ class _Streamed:
         self.after = ', "finish_reason": null}]}\n\n'
 
     async def play(self, actions: Sequence[Action]) -> None:
-        self.transport.write(
-            _head(200, {"content-type": "text/event-stream; charset=utf-8", "transfer-encoding": "chunked"})
-        )
+        head = _head(200, {"content-type": "text/event-stream; charset=utf-8", "transfer-encoding": "chunked"})
+        self.transport.write(self.server.config.spoil(head))
         for action in actions:
             match action:
                 case Deltas(items=items, rate=rate):
@@ -372,8 +380,8 @@ class _Streamed:
         self.transport.write(b"0\r\n\r\n")
 
     def _write(self, text: str) -> None:
-        data = text.encode()
-        self.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+        if data := self.server.config.spoil(text.encode()):
+            self.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
 
 
 def _next_tick(start: float, deadline: float, now: float) -> float:
@@ -490,7 +498,9 @@ def running(config: Config | None = None, *, port: int = 0) -> Iterator[Running]
         loop.run_forever()
         while server.connections or asyncio.all_tasks(loop):
             for connection in list(server.connections):
-                connection.transport.abort()  # this cancels the running answer
+                connection.transport.abort()
+            for task in asyncio.all_tasks(loop):
+                task.cancel()
             loop.run_until_complete(asyncio.sleep(0))
         listener.close()  # only now, because it would leave a connection open that was just accepted
         loop.close()
