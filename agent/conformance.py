@@ -23,9 +23,9 @@ import httpx2
 from agent.errors import AgentError, InputError
 from agent.fetch import tls_context
 from agent.models.catalog import ModelSpec, load_catalog
-from agent.providers.base_url import check_base_url
 from agent.providers.connection import Endpoint
 from agent.providers.discovery import discover
+from agent.providers.errors import check_base_url
 from agent.providers.think_tags import CLOSE, OPEN, ThinkTags
 
 Json = dict[str, Any]

@@ -8,8 +8,18 @@ from collections.abc import Mapping
 import httpx2
 
 from agent.agent import Agent
-from agent.arguments import embedder_of
-from agent.conformance import Answer, CALL, CLOCK, Finding, REQUEST_SECONDS, THINK, ask, client_of, judge, without_reasoning
+from agent.conformance import (
+    CALL,
+    CLOCK,
+    REQUEST_SECONDS,
+    THINK,
+    Answer,
+    Finding,
+    ask,
+    client_of,
+    judge,
+    without_reasoning,
+)
 from agent.doctor.check import Check, fault, ok, warning
 from agent.errors import AgentError, ProviderError
 from agent.limits import Limits
@@ -75,31 +85,10 @@ async def _version(client: httpx2.AsyncClient, endpoint: Endpoint) -> list[Check
     return [ok("version", f"vLLM {reported}")]
 
 
-<<<<<<< HEAD
-async def _tools(client: httpx2.AsyncClient, endpoint: Endpoint, spec: ModelSpec) -> list[Check]:
-    """Check with one small request that the model calls a tool by itself."""
-    if spec.tools != "native":
-        return [ok("tools", f"{spec.name} is asked without tools")]
-    parser = family(spec.name).tool_parser
-    flags = f"--enable-auto-tool-choice --tool-call-parser {parser or '...'}"
-    question = "What time is it in Paris? Call the tool."
-    think = {"chat_template_kwargs": {"enable_thinking": False}} if spec.reasoning and not spec.always_reasons else {}
-    status, message = await _ask_raw(client, endpoint, spec, question, tools=[CLOCK], tool_choice="auto", **think)
-    content = str(message.get("content") or "")
-    if status == 400:
-        return [fault("tools", "it refuses a request that offers tools", f"Start vLLM with {flags}")]
-    if status != 200:
-        return [fault("tools", _failed(status), "Look into that server's log.")]
-    if message.get("tool_calls"):
-        return [ok("tools", "it calls tools")]
-    if "<tool_call" in content or '"current_time"' in content or "<function=" in content:
-        return [fault("tools", "it writes tool calls as text: its parser does not fit", f"Start vLLM with {flags}")]
-    return [warning("tools", "it answered without the tool it was told to call", f"Try again; else check {flags}")]
-=======
 def _tools(spec: ModelSpec, answer: Answer | None, laws: Mapping[str, Finding]) -> Check:
     """Check that the model calls a tool by itself."""
     if answer is None:
-        return ok("tools", f"{spec.name} calls tools by a JSON schema, which needs no flag")
+        return ok("tools", f"{spec.name} is asked without tools")
     flags = f"--enable-auto-tool-choice --tool-call-parser {family(spec.name).tool_parser or '...'}"
     if answer.status == 400:
         return fault("tools", "it refuses a request that offers tools", f"Start vLLM with {flags}")
@@ -110,7 +99,6 @@ def _tools(spec: ModelSpec, answer: Answer | None, laws: Mapping[str, Finding]) 
     if laws["tools"].state == "ok":
         return ok("tools", "it calls tools")
     return warning("tools", "it answered without the tool it was told to call", f"Try again; else check {flags}")
->>>>>>> window
 
 
 def _reasoning(spec: ModelSpec, answer: Answer, laws: Mapping[str, Finding]) -> Check:

@@ -83,7 +83,7 @@ class RedisStorage:
         """Implement `Storage.read`."""
         return await self.server.work.run(self._read(work), wait=not is_long)
 
-    async def write(self, work: "Callable[[RedisView], Coroutine[Any, Any, T]]") -> T:
+    async def write(self, work: "Callable[[RedisView], Coroutine[Any, Any, T]]", *, is_end: bool = False) -> T:
         """Implement `Storage.write`."""
         return await self.server.work.run(self._write(work))
 

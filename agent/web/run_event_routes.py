@@ -33,6 +33,7 @@ from agent.rendering import bubbles
 from agent.system.threads import TURNS
 from agent.web.chat.answers import RunningAnswer, RunningAnswers
 from agent.web.chat.recovery import GOES_ON
+from agent.web.chat.side_by_side import ColumnsTurn
 from agent.web.chat.turns import TurnRenderer
 from agent.web.chat.views import RunningTurn, is_complete, wait_text
 from agent.web.client_address import client_address
@@ -315,7 +316,7 @@ class TurnFrames:
     See `agent.web.run_event_routes.Frames`.
     """
 
-    def __init__(self, turn: RunningTurn, translator: Translator) -> None:
+    def __init__(self, turn: RunningTurn | ColumnsTurn, translator: Translator) -> None:
         self._turn, self._translator, self._renderer = turn, translator, TurnRenderer(translator)
         self._tag, self._frames, self._size = uuid4().hex[:8], deque[SentEvent](), 0
         self._first = 0
@@ -324,7 +325,7 @@ class TurnFrames:
         """Implement `Frames.due`."""
         self._lock = asyncio.Lock()
         self._shown = cast(bubbles.Turn, {"bubbles": []})
-        self._rendered: tuple[int, bool] | None = None
+        self._rendered: tuple[int, int] | None = None
         self._rendered_at = 0.0
         self._whole: SentEvent | None = None
 
@@ -358,14 +359,14 @@ class TurnFrames:
         Old frames are dropped. A reader that is further behind gets the whole turn.
         """
         live = self._turn.live
-        state, now = (len(live.events), live.ending is not None), monotonic()
+        state, now = (len(live.events), self._turn.ended), monotonic()
         if state == self._rendered and now - self._rendered_at < WAIT_SECONDS:
             return
         self._rendered, self._rendered_at, self._whole = state, now, None
         shown = await self._render(is_first=False)
         if edits := bubbles.edits(self._shown, shown):
             self._shown = shown
-            self.due = monotonic() + TEXT_SECONDS if all(kind in ("blocks", "tail") for kind, *_ in edits) else 0.0
+            self.due = monotonic() + TEXT_SECONDS if bubbles.is_growth(edits) else 0.0
             data = _dump({"edits": edits})
             self._frames.append((f"{self._tag}-{self._first + len(self._frames)}", data))
             self._size += len(data)
@@ -385,7 +386,7 @@ class TurnFrames:
 class AnswerFrames:
     """The frames of all running answers, by answer and language. `read` returns the turn of a running answer."""
 
-    def __init__(self, read: Callable[[RunningAnswer], Awaitable[RunningTurn]]) -> None:
+    def __init__(self, read: Callable[[RunningAnswer], Awaitable[RunningTurn | ColumnsTurn]]) -> None:
         self._read = read
 
     async def of(self, live: RunningAnswer, translator: Translator) -> TurnFrames:

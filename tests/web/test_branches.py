@@ -21,9 +21,9 @@ from agent.settings import PublicSettings
 from agent.web.chat import branches
 from agent.web.chat.answers import STILL_WRITING
 from agent.web.chat.branches import COPIES, Branches, hidden_after, versions_in
-from agent.web.chat.chat_copies import pages_of
 from agent.web.chat.expiry import FOR_EVER
 from agent.web.chat.journal import branch
+from agent.web.chat.links import pages_of
 from agent.web.chat.storage_quota import StorageQuota
 from agent.web.chat.transcript import MessageVersions, TurnVersions, is_prompt, message_text
 from agent.web.chat.visitor import Visitor

@@ -24,7 +24,6 @@ from agent.rendering.bubbles import Turn
 from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.transfer.export import Exporter
 from agent.transfer.portable import read_conversation
-from agent.web.answer_frames import AnswerFrames
 from agent.web.chat.answers import LiveRun
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations, OtherModels
@@ -34,7 +33,7 @@ from agent.web.chat.transcript import is_prompt, message_text
 from agent.web.chat.visitor import Visitor
 from agent.web.conversation_routes import answer_error
 from agent.web.message_routes import MessageRoutes
-from agent.web.run_event_routes import RunEventRoutes
+from agent.web.run_event_routes import AnswerFrames, RunEventRoutes
 from tests.support.history_stores import end_as_lost
 from tests.support.scripted_server import Config, Running
 from tests.support.turn_edits import applied

@@ -13,7 +13,6 @@ from agent.files.convert import convert_file, media_limits
 from agent.files.encodings import decode_text
 from agent.files.kinds import PDF, document_type
 from agent.files.kinds import SUFFIXES as DOCUMENT_SUFFIXES
-from agent.files.mime import SUFFIXES, ConvertedMedia, detect_mime
 from agent.files.owner_files import FILE_BYTES
 from agent.files.parts import attached_text, extracted_text, text_file_of
 from agent.files.remarks import ConvertedMedia

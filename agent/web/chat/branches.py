@@ -17,14 +17,13 @@ from agent.files.long_documents import without_passages
 from agent.files.references import references_in
 from agent.files.store import MediaStore
 from agent.history import NO_CONVERSATION, Conversation, Entry, HistoryStore, now
-from agent.providers.connection import RequestQueue, acting_for
 from agent.system.request_queue import RequestQueue, acting_for
 from agent.system.threads import PREPARING, run_to_completion
 from agent.transfer.document import Branch
 from agent.web.chat.answers import STILL_WRITING
-from agent.web.chat.chat_copies import pages_of
 from agent.web.chat.expiry import IsBusy, RetentionPeriods, hidden, writable
 from agent.web.chat.journal import branch
+from agent.web.chat.links import pages_of
 from agent.web.chat.questions import MESSAGE_GONE
 from agent.web.chat.storage_quota import StorageQuota
 from agent.web.chat.stored_entries import newest_first

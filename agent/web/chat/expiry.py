@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from time import monotonic, time
 from typing import Self
@@ -17,7 +17,6 @@ from agent.system.steady_time import BELIEVED_SECONDS, SteadyTime
 from agent.system.threads import TEXTS, run_to_completion
 from agent.transfer.export import MAX_CONVERSATIONS
 from agent.transfer.portable import entries_of
-from agent.web.chat.orphaned_files import LAST_USE, NEVER, PROBE
 from agent.web.middleware.visitor_cookie import GUEST
 
 log = logging.getLogger(__name__)
@@ -347,18 +346,30 @@ PROBE = "readiness"
 
 KEPT_SECONDS = 24 * 3600.0
 """Files stay for this long, because a file is stored before the message that names it. Also the time between checks."""
-_LOSS = "lost-history"
+LAST_USE = "last-use"
+"""The id of the record whose title is when the history was last used. It is made with a new history."""
+KNOWN_SECONDS = 3600.0
+"""Seconds after which a history is no new one. An older one that is empty was emptied, and not lost."""
+_LOSS, NEVER = "lost-history", datetime(2999, 1, 1, tzinfo=UTC)
 """The id of the record whose title is the time at which the history was found to be empty, and when it expires."""
 
 
 class OrphanedFiles:
-    """The housekeeping of stored files. `clock` returns Unix time in seconds."""
+    """The housekeeping of stored files. `clock` returns Unix time in seconds.
+
+    The first check of the only process that uses the history ends the deletions of killed ones: what was stored before
+    its start belongs to no message that is on its way.
+    """
 
     def __init__(
-        self, store: HistoryStore, media: MediaStore, clock: Callable[[], float] = lambda: steady_now().timestamp()
+        self,
+        store: HistoryStore,
+        media: MediaStore,
+        clock: Callable[[], float] = lambda: steady_now().timestamp(),
+        is_only: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._store, self._media, self._clock = store, media, clock
-        self._next_check = 0.0
+        self._store, self._media, self._clock, self._is_only = store, media, clock, is_only
+        self._next_check, self._began = 0.0, clock()
 
     async def remove(self) -> int:
         """Count the stored files again. Once a day, remove those that no message names, and return how many."""
@@ -367,10 +378,11 @@ class OrphanedFiles:
         if now < self._next_check:
             return 0
         is_first, self._next_check = not self._next_check, now + KEPT_SECONDS
-        before = now - KEPT_SECONDS
+        before = self._began if is_first and not self._store.is_shared and self._is_only() else now - KEPT_SECONDS
         stored = await self._media.stored_before(before)
         found = await self._media.stored_before(now) if is_first else stored  # before visitors fill a new history
-        if any(found.values()) and not {*await self._store.retention.sizes()} - {PROBE}:
+        is_empty = not {*await self._store.retention.sizes()} - {PROBE}
+        if any(found.values()) and is_empty and await self._is_new():
             log.error(
                 "The history is empty, but %d visitors have files. If it was lost, restore it: no file is removed. "
                 "Otherwise remove the files.",
@@ -388,7 +400,7 @@ class OrphanedFiles:
         try:
             record = await self._store.get(_LOSS, owner=PROBE)
         except NotFound:
-            record = await self._store.save(Conversation(id=_LOSS, owner=PROBE, expires_at=_NEVER))
+            record = await self._store.save(Conversation(id=_LOSS, owner=PROBE, expires_at=NEVER))
         await self._store.label(record.id, owner=PROBE, title=repr(at))
 
     async def _lost_at(self) -> float:
@@ -397,6 +409,13 @@ class OrphanedFiles:
             return float((await self._store.get(_LOSS, owner=PROBE)).title or 0)
         except NotFound:
             return 0.0
+
+    async def _is_new(self) -> bool:
+        try:
+            made = (await self._store.get(LAST_USE, owner=PROBE)).created_at.timestamp()
+        except NotFound:
+            return True
+        return made > self._began - KNOWN_SECONDS
 
     async def _remove(self, owner: str, files: set[str], before: float) -> int:
         """Remove those of an owner's files that no message names, and that none refers to since this Unix time."""

@@ -196,7 +196,7 @@ class ChatCopies:
         title = await DOCUMENT_THREADS.run(lambda: title_of(chat.title, chat.entries(translator), translator))
         links = FileLinks(files.get)
         entries = renewed(_with_ending(chat.entries(translator)), links)
-        return await self._importer.add(visitor, title, size, _pages(entries, self._page_bytes), links)
+        return await self._importer.add(visitor, title, size, pages_of(entries, self._page_bytes), links)
 
     async def _files(self, owner: str, ids: Iterable[str]) -> dict[str, FileSource]:
         """Return the files with these ids that are stored. A thread can read them."""
@@ -219,7 +219,7 @@ class ChatCopies:
         return found
 
 
-async def _pages(entries: Iterator[Entry], page_bytes: int) -> AsyncGenerator[list[Entry]]:
+async def pages_of(entries: Iterator[Entry], page_bytes: int = PAGE_BYTES) -> AsyncGenerator[list[Entry]]:
     """Yield the entries in pages of about this many bytes."""
     page, size = list[Entry](), 0
     async with aclosing(

@@ -30,7 +30,6 @@ from agent.history import Entry, Note, Timings
 from agent.i18n.text import _
 from agent.limits import FAILURE_POLICIES
 from agent.providers.retry import Wait
-from agent.response_types import make_response
 from agent.responses import (
     PART_SEPARATOR,
     BubbleMarker,
