@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import expect
@@ -41,11 +42,11 @@ class StickyStore(MemoryStore):
         self.on_choice: Callable[[], Awaitable[object]] | None = None
         self.retention = StickyRetention(self._storage, self.stuck)
 
-    async def entries(self, record: Conversation) -> Sequence[Entry]:
+    async def find(self, record: Conversation, **wanted: Any) -> Sequence[Entry]:
         call, self.on_choice = self.on_choice, None
         if call is not None:
             await call()
-        return await super().entries(record)
+        return await super().find(record, **wanted)
 
 
 @dataclass(frozen=True)
