@@ -118,9 +118,10 @@ class ChatHistory:
             return None
         context, note = self._waiting
         if not note.suspension:  # stored by an older version, which resumed only tool calls
-            return Suspension.of(context, run_id=note.run_id)
-        messages = Suspension.of(context).messages if self._open_calls else tuple(repair(context.messages))
-        return unpack(note.suspension, messages)
+            return Suspension.of(context.session_id, context.messages, run_id=note.run_id)
+        if not self._open_calls:
+            return unpack(note.suspension, tuple(repair(context.messages)))
+        return unpack(note.suspension, Suspension.of(context.session_id, context.messages).messages)
 
     @property
     def is_loaded(self) -> bool:
