@@ -40,11 +40,10 @@ from agent.runtime.arguments import (
 )
 from agent.runtime.children import AgentCall, CallingRun
 from agent.runtime.run import Run
-from agent.runtime.tool_sessions import tools_by_name
 from agent.suspension.seals import Seals
 from agent.suspension.suspended_run import SCHEMA, Reply, Resumption, Suspension, match_answers, refused
 from agent.telemetry import Telemetry
-from agent.tools.function_tools import Function, Tool, Toolset
+from agent.tools.function_tools import Function, Tool, Toolset, tools_by_name
 
 LONGEST_CALL_SECONDS = 24 * 3600.0
 """Seconds that the call of an agent can take. The limits of its run, and of the run above it, are shorter."""

@@ -11,7 +11,7 @@ from agent.context import Context
 from agent.errors import Conflict, HistoryError, NotFound
 from agent.history import PROGRAM, PROGRAM_VECTORS, Conversation, Entry, Note, vectors_id
 from agent.messages.repair import open_calls, repair, unanswered_calls
-from agent.runtime.shared_stores import SHARED_STORES, StoreAddress
+from agent.runtime.loop_thread import SHARED_STORES, StoreAddress
 from agent.suspension.seals import unpack
 from agent.suspension.suspended_run import Suspension
 
@@ -118,9 +118,10 @@ class ChatHistory:
             return None
         context, note = self._waiting
         if not note.suspension:  # stored by an older version, which resumed only tool calls
-            return Suspension.of(context, run_id=note.run_id)
-        messages = Suspension.of(context).messages if self._open_calls else tuple(repair(context.messages))
-        return unpack(note.suspension, messages)
+            return Suspension.of(context.session_id, context.messages, run_id=note.run_id)
+        if not self._open_calls:
+            return unpack(note.suspension, tuple(repair(context.messages)))
+        return unpack(note.suspension, Suspension.of(context.session_id, context.messages).messages)
 
     @property
     def is_loaded(self) -> bool:

@@ -45,7 +45,7 @@ from agent.providers.refusals import SENTENCES
 from agent.providers.retry import Wait, final_error, next_wait, queued
 from agent.responses import Piece, StreamDecoder, finalize, pieces_of
 from agent.result import RunPlan
-from agent.runtime.usage_meter import UsageMeter
+from agent.runtime.usage import UsageMeter
 from agent.system.threads import PREPARING
 from agent.tools.function_tools import Tool
 

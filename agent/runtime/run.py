@@ -27,7 +27,7 @@ from agent.runtime.agent_loop import AgentLoop, MessageLog, ResultBuilder
 from agent.runtime.children import AgentCall, CallingRun
 from agent.runtime.outcome import INTERNAL_ERROR, Outcome
 from agent.runtime.run_stream import RunStream
-from agent.runtime.usage_meter import UsageMeter
+from agent.runtime.usage import UsageMeter
 from agent.suspension.suspended_run import Resumption
 from agent.system.threads import run_to_completion
 

@@ -1,11 +1,10 @@
-"""The contract of a ledger, which remembers used ids, and the ledgers that need no driver: memory, files and SQLite."""
+"""The contract of a ledger, which remembers used ids, and the ledgers that need no driver: memory and SQLite."""
 
 import asyncio
 import os
 import sqlite3
 from contextlib import closing
 from datetime import datetime
-from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
 
@@ -57,15 +56,13 @@ def ledger_error(name: str, error: BaseException, refusal: BaseException | None 
 
 
 def open_ledger(address: str) -> Ledger:
-    """Return the ledger that the address names: "file:folder", "sqlite:///path", or a server's URL as for a history.
+    """Return the ledger that the address names: "sqlite:///path", or a server's URL as for a history.
 
     Raises `ConfigError` for any other address, and if the driver is missing. It is not opened before its first use.
     """
     kind, _, place = address.partition(":")
     path = place.removeprefix("///")
     match kind:
-        case "file" if path:
-            return FileLedger(Path(path).expanduser())
         case "sqlite" if path:
             return SqliteLedger(Path(path).expanduser())
         case "postgresql" | "postgres" if place:
@@ -78,49 +75,9 @@ def open_ledger(address: str) -> Ledger:
             return RedisLedger(address)
         case _:  # the rest of the address can have a password
             raise ConfigError(
-                f"There is no ledger of the kind {kind!r}. SUSPENSION_LEDGER is file:folder or sqlite:///path, or the "
-                "URL of a server: postgresql://user:password@host:5432/database or redis://host:6379/0."
+                f"There is no ledger of the kind {kind!r}. SUSPENSION_LEDGER is sqlite:///path, or the URL of a "
+                "server: postgresql://user:password@host:5432/database or redis://host:6379/0."
             )
-
-
-_NEVER = "never"
-
-
-class FileLedger:
-    """A `Ledger` in a folder, for any number of processes of one machine. The first use makes the folder."""
-
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self._folder = Path(folder)
-
-    async def use(self, id: str, expires_at: datetime | None) -> bool:
-        """Implement `Ledger.use`. Raises `HistoryError` if the folder cannot be used."""
-        until = _NEVER if expires_at is None else repr(expires_at.timestamp())
-        try:
-            return await asyncio.to_thread(self._use, sha256(id.encode()).hexdigest(), until)
-        except OSError as error:
-            sentence = _("The ledger {name} cannot be used: {error}.", name=self._folder.name, error=reason_of(error))
-            raise HistoryError(sentence) from error
-
-    def _use(self, name: str, until: str) -> bool:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._purge()
-        try:
-            file = os.open(self._folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            return False
-        with os.fdopen(file, "w") as out:
-            out.write(until)
-        return True
-
-    def _purge(self) -> None:
-        moment = steady_now().timestamp()
-        for path in self._folder.iterdir():
-            try:
-                text = path.read_text()
-                if text not in ("", _NEVER) and float(text) <= moment:  # "" is just being written
-                    path.unlink()
-            except (OSError, ValueError):  # another process removed it first, or the file is not ours
-                continue
 
 
 _TABLE = "CREATE TABLE IF NOT EXISTS used (id TEXT PRIMARY KEY, expires_at REAL) WITHOUT ROWID"

@@ -94,8 +94,8 @@ class Seals:
 
     A sealed run expires after `seconds` (None: never). The `ledger` remembers the used ones. By default, the keys come
     from SUSPENSION_KEYS or are this process's own, and the ledger comes from SUSPENSION_LEDGER or is in this process's
-    memory. If several processes resume runs, give them the same keys and a `FileLedger` or `SqliteLedger`, or on
-    several machines a `PostgresLedger` or `RedisLedger`. With shared keys and no shared ledger, each process could
+    memory. If several processes resume runs, give them the same keys and a `SqliteLedger`, or on several
+    machines a `PostgresLedger` or `RedisLedger`. With shared keys and no shared ledger, each process could
     resume a run once: the log has one warning.
     """
 
@@ -164,8 +164,8 @@ def _warn_of_second_use() -> None:
     """Log the warning at the first call only."""
     log.warning(
         "Suspended runs are sealed with shared keys, but only this process remembers which it has resumed: another "
-        "process can resume one again. Set SUSPENSION_LEDGER to sqlite:///path, file:folder, postgresql://... or "
-        "redis://..., or pass Seals(ledger=...)."
+        "process can resume one again. Set SUSPENSION_LEDGER to sqlite:///path, postgresql://... or redis://..., or "
+        "pass Seals(ledger=...)."
     )
 
 

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 from pydantic_ai.messages import ModelMessage, ToolCallPart, ToolReturnPart
 
-from agent.context import Context
 from agent.errors import InputError, SuspensionError, SuspensionReason
 from agent.history import new_id, now
 from agent.i18n.text import N_, LocalizedText, _, joined
@@ -124,18 +123,18 @@ class Suspension:
     expires_at: datetime | None = None
 
     @classmethod
-    def of(cls, context: Context, *, run_id: str = "") -> "Suspension":
+    def of(cls, session_id: str, messages: Sequence[ModelMessage], *, run_id: str = "") -> "Suspension":
         """Return the suspension of a stored conversation with calls without results in its last response.
 
         Only the end of the run tells a call that waits for people from one that was cut short: check first that the
         note of the last entry says `suspended`. Raises `InputError` if every call has a result.
         """
-        at, calls = unanswered_calls(context.messages)
+        at, calls = unanswered_calls(messages)
         if not calls:
             raise InputError("nothing is suspended here: every call has its result")
-        messages = (*repair(context.messages[:at]), *context.messages[at:])
+        repaired = (*repair(messages[:at]), *messages[at:])
         pending = tuple(_pending(call) for call in calls)
-        return cls(session_id=context.session_id, run_id=run_id, messages=messages, pending=pending)
+        return cls(session_id=session_id, run_id=run_id, messages=repaired, pending=pending)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,10 +8,11 @@ import asyncio
 import contextvars
 import inspect
 import json
+import logging
 import re
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Generic, Protocol, cast, overload, runtime_checkable
@@ -23,8 +24,9 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_core import to_json
 from typing_extensions import ParamSpec, TypeVar
 
-from agent.errors import AgentError, InputError, ToolError, without_paths
+from agent.errors import AgentError, InputError, ToolError, reason_of, without_paths
 from agent.files.parts import Image, is_pillow
+from agent.i18n.text import _
 from agent.keyword_arguments import explains_arguments, explains_fields
 from agent.responses import fix_surrogates
 from agent.system.threads import FILES
@@ -488,3 +490,71 @@ def _explain(error: ValidationError) -> str:
     return "; ".join(
         f"{'.'.join(str(step) for step in item['loc']) or 'arguments'}: {item['msg']}" for item in error.errors()
     )
+
+
+log = logging.getLogger(__name__)
+
+CLOSE_SECONDS = 5.0
+"""The seconds that a run waits for closing, which then continues in the background."""
+
+_closing: set[asyncio.Task[None]] = set()
+
+
+def tools_by_name(tools: Iterable[Tool]) -> dict[str, Tool]:
+    """Return the tools by name. Raises `InputError` if two tools have the same name."""
+    named: dict[str, Tool] = {}
+    for tool in tools:
+        if tool.name in named:
+            raise InputError(f"two tools are named {tool.name!r}; give one of them another name")
+        named[tool.name] = tool
+    return named
+
+
+class ToolSessions:
+    """The tool sessions of one run. Owns the open ones."""
+
+    def __init__(self) -> None:
+        self._stack = AsyncExitStack()
+        self._entering: list[asyncio.Task[Sequence[Tool]]] = []
+
+    async def open(self, tools: Mapping[str, Tool], toolsets: Sequence[Toolset]) -> Mapping[str, Tool]:
+        """Open the toolsets and return all tools. Raises an `AgentError` with a sentence if one cannot be opened."""
+        given = list(tools.values())
+        for toolset in toolsets:
+            work = asyncio.create_task(self._stack.enter_async_context(toolset.session()))
+            self._entering.append(work)
+            given += await _wait_until_open(work, toolset)
+        return tools_by_name(given) if toolsets else tools
+
+    async def close(self, *, hurried: bool) -> None:
+        """Close the sessions in a task that continues in the background if it is slow or one is still opening."""
+        if not self._entering:
+            return
+        work = asyncio.create_task(self._close())
+        _closing.add(work)
+        work.add_done_callback(_closing.discard)
+        await asyncio.wait([work], timeout=GRACE_SECONDS if hurried else CLOSE_SECONDS)
+
+    async def _close(self) -> None:
+        await asyncio.wait(self._entering)
+        try:
+            await self._stack.aclose()
+        except Exception:
+            log.exception("tools could not be closed")
+
+
+async def _wait_until_open(work: asyncio.Task[Sequence[Tool]], toolset: Toolset) -> Sequence[Tool]:
+    try:
+        await asyncio.wait([work])
+    except asyncio.CancelledError:
+        work.cancel()
+        await asyncio.wait([work], timeout=GRACE_SECONDS)
+        raise
+    try:
+        return work.result()
+    except AgentError:
+        raise
+    except Exception as failure:
+        log.exception("the tools %s could not be opened", toolset.name)
+        why = reason_of(failure)
+        raise AgentError(_("The tools {name!r} could not be opened: {why}", name=toolset.name, why=why)) from failure

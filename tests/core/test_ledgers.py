@@ -8,20 +8,16 @@ import pytest
 
 from agent.errors import HistoryError
 from agent.history import now
-from agent.suspension.ledger import FileLedger, Ledger, MemoryLedger, SqliteLedger
+from agent.suspension.ledger import Ledger, MemoryLedger, SqliteLedger
 
 
 async def test_unusable_place_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(HistoryError, match="file"):
-        await FileLedger(tmp_path / "file").use("a", None)
     with pytest.raises(HistoryError, match=r"used\.db"):
         await SqliteLedger(tmp_path / "no-such" / "used.db").use("a", None)
 
 
 LEDGERS: dict[str, Callable[[Path], Ledger]] = {
     "memory": lambda _: MemoryLedger(),
-    "files": FileLedger,
     "sqlite": lambda folder: SqliteLedger(folder / "used.db"),
 }
 

@@ -41,7 +41,7 @@ from agent.messages.repair import prepare_messages, repair, unanswered_calls
 from agent.responses import ToolResultContent
 from agent.settings import ROOT
 from agent.suspension import seals as seals_module
-from agent.suspension.ledger import FileLedger, MemoryLedger, SqliteLedger
+from agent.suspension.ledger import MemoryLedger, SqliteLedger
 from agent.suspension.postgres_ledger import PostgresLedger
 from agent.suspension.redis_ledger import RedisLedger
 from agent.suspension.seals import Seals, canonical, keys_of, ledger_of, signed
@@ -302,7 +302,7 @@ async def test_suspended_run_resumes_from_store(agent: Agent, server: Running, c
     assert [entry.note.ended for entry in entries] == [None] * (len(entries) - 1) + ["suspended"]
     assert entries[-1].note.run_id == result.note.run_id
     context = Context(session_id="s", messages=tuple(entry.message for entry in entries))
-    suspension = Suspension.of(context)
+    suspension = Suspension.of(context.session_id, context.messages)
     assert suspension.pending == result.pending
     reply = {one.call_id: Approve() if one.kind == "approval" else "daily" for one in suspension.pending}
     again = await agent.resume(suspension, reply, journal=journal)
@@ -326,7 +326,7 @@ def test_only_pending_calls_can_be_resumed() -> None:
         (replace(call, state="interrupted"),),
     ):
         with pytest.raises(InputError, match="nothing is suspended"):
-            Suspension.of(Context(messages=messages))
+            Suspension.of("s", messages)
 
 
 # --- results in several requests --------------------------------------------------------------------------------------
@@ -561,21 +561,33 @@ def test_keys_come_from_environment() -> None:
 
 def test_ledger_comes_from_environment(tmp_path: Path) -> None:
     assert ledger_of({}) is ledger_of({"SUSPENSION_LEDGER": " "}) is Seals().ledger
-    assert isinstance(ledger_of({"SUSPENSION_LEDGER": f"file:{tmp_path}"}), FileLedger)
     for address in (f"sqlite:///{tmp_path}/used.db", f"sqlite:{tmp_path}/used.db"):
         assert isinstance(ledger_of({"SUSPENSION_LEDGER": address}), SqliteLedger)
     for address in ("redis://localhost:6379/0", "rediss://localhost", "unix:///run/redis.sock"):
         assert isinstance(ledger_of({"SUSPENSION_LEDGER": address}), RedisLedger)
     for address in ("postgresql://ann@localhost:5432/chat", "postgres://localhost/chat"):
         assert isinstance(ledger_of({"SUSPENSION_LEDGER": address}), PostgresLedger)
-    for wrong in ("sqlite", "sqlite:", "sqlite:///", "file:", "redis", "memory:", "mysql://localhost", str(tmp_path)):
-        with pytest.raises(ConfigError, match="SUSPENSION_LEDGER is file:folder or sqlite:///path"):
+    for wrong in (
+        "sqlite",
+        "sqlite:",
+        "sqlite:///",
+        "file:folder",
+        "redis",
+        "memory:",
+        "mysql://localhost",
+        str(tmp_path),
+    ):
+        with pytest.raises(ConfigError, match="SUSPENSION_LEDGER is sqlite:///path"):
             ledger_of({"SUSPENSION_LEDGER": wrong})
 
 
 async def test_keys_without_shared_ledger_warn_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     seals_module._warn_of_second_use.cache_clear()
-    for quiet in (Seals(), Seals(keys=KEYS, ledger=FileLedger(tmp_path)), Seals(keys=KEYS, ledger=MemoryLedger())):
+    for quiet in (
+        Seals(),
+        Seals(keys=KEYS, ledger=SqliteLedger(tmp_path / "used")),
+        Seals(keys=KEYS, ledger=MemoryLedger()),
+    ):
         await quiet.use(quiet.open(quiet.seal(sample())))
     assert caplog.records == []
     shared = Seals(keys=KEYS)
@@ -608,14 +620,14 @@ async def test_one_of_many_resumptions_succeeds(agent: Agent) -> None:
 ELSEWHERE = """
 import asyncio, sys
 from agent import Agent, Endpoint, ModelSpec, connect, tool
-from agent.suspension.ledger import FileLedger
+from agent.suspension.ledger import SqliteLedger
 from agent.suspension.seals import Seals
 from agent.suspension.suspended_run import Approve
 from tests.core.test_suspension import ask_user, look, pay, waits
 from tests.support.models import QWEN3
 
 async def main(url, folder, suspended):
-    seals = Seals(owner="alice", ledger=FileLedger(folder))
+    seals = Seals(owner="alice", ledger=SqliteLedger(folder))
     async with Agent(connect(QWEN3, Endpoint(url)), tools=[ask_user, pay, look, waits], seals=seals) as agent:
         print((await agent.resume(suspended, Approve({"amount": 2}))).text)
 
@@ -628,7 +640,7 @@ async def test_run_resumes_once_in_another_process(
     agent: Agent, server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SUSPENSION_KEYS", "shared:0123456789abcdef")
-    seals = Seals(owner="alice", ledger=FileLedger(tmp_path / "used"))
+    seals = Seals(owner="alice", ledger=SqliteLedger(tmp_path / "used"))
     mine = other(agent, seals=seals)
     result = await mine.ask(f"!tool {PAY}")
     command = [sys.executable, "-c", ELSEWHERE, server.base_url, str(tmp_path / "used"), result.suspension or ""]

@@ -9,15 +9,15 @@ from pydantic_ai.usage import RequestUsage
 from agent.history import Entry, Note, Timings
 from agent.history.codec import dump_entries, load_entries
 from agent.models.catalog import Price
-from agent.runtime import usage_meter
-from agent.runtime.usage_meter import UsageMeter
+from agent.runtime import usage
+from agent.runtime.usage import UsageMeter
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """A clock that a test sets."""
     now = [0.0]
-    monkeypatch.setattr(usage_meter, "monotonic", lambda: now[0])
+    monkeypatch.setattr(usage, "monotonic", lambda: now[0])
     return now
 
 

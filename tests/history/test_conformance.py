@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.history_laws import Law, check, laws_for
-from tests.support.history_stores import FILE_LEDGER, SERVERS, SUBJECTS, subject_name
+from tests.support.history_stores import SERVERS, SUBJECTS, subject_name
 
 LONG = (
     "deleted_text_among_others_is_nowhere",
@@ -26,7 +26,7 @@ def marks(name: str, law: Law) -> list[pytest.MarkDecorator]:
 
 CASES = [
     pytest.param(law, subject_name(name), id=f"{name}-{law.name}", marks=marks(name, law))
-    for name, subject in {**SUBJECTS, "FILE_LEDGER": FILE_LEDGER}.items()
+    for name, subject in SUBJECTS.items()
     for law in laws_for(subject)
 ]
 

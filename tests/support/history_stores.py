@@ -18,7 +18,7 @@ from agent.history.json_files import JsonStore
 from agent.history.memory import MemoryStore
 from agent.history.sql.postgres import PostgresStore
 from agent.history.sql.sqlite import SqliteStore
-from agent.suspension.ledger import FileLedger, MemoryLedger, SqliteLedger
+from agent.suspension.ledger import MemoryLedger, SqliteLedger
 from agent.suspension.postgres_ledger import PostgresLedger
 from agent.suspension.redis_ledger import RedisLedger
 from agent.web.chat.recovery import LostRuns
@@ -28,7 +28,6 @@ from tests.support.history_laws import ALICE, MALLORY, Clock, Subject, chain, gr
 
 __all__ = [
     "ALICE",
-    "FILE_LEDGER",
     "MALLORY",
     "STORES",
     "SUBJECTS",
@@ -174,14 +173,6 @@ async def temporary(folder: Path, clock: Callable[[], datetime]) -> HistoryStore
 
 TEMPORARY = Subject(open=temporary, raw=in_files)
 """A store that also knows temporary chats."""
-
-FILE_LEDGER = Subject(
-    open=memory,
-    without=("base", "branches", "labels", "search", "retention", "events", "links", "raw"),
-    processes=True,
-    ledger=lambda folder: FileLedger(folder / "used"),
-)
-"""A ledger that is no part of a history."""
 
 
 def subject_name(name: str) -> str:

@@ -38,6 +38,7 @@ from agent.transfer.imported import (
     FindFile,
     ImportedConversation,
     LeftOut,
+    Node,
 )
 from agent.transfer.imports.fields import (
     Attachments,
@@ -60,7 +61,6 @@ from agent.transfer.imports.fields import (
     tool_result,
     web_source,
 )
-from agent.transfer.tree import Node
 
 Part = ModelResponsePart | ToolReturnPart | None
 

@@ -322,7 +322,8 @@ class Conversations:
             answers = {
                 call["id"]: parse_answer(call, replies[call["id"]]) for call in unanswered_tool_calls(turn.bubbles)
             }
-            suspended = await off_loop(setup.context.messages, Suspension.of, setup.context)
+            messages = setup.context.messages
+            suspended = await off_loop(messages, Suspension.of, setup.context.session_id, messages)
             suspension = replace(suspended, options=asdict(setup.options))
             Resumption(suspension=suspension, answers=answers, sealed=False, changed_ok=True).check(setup.agent.tools)
             run = setup.agent.resume(suspension, answers, journal=setup.journal)

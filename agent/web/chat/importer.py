@@ -28,8 +28,15 @@ from agent.system.request_queue import RequestQueue, acting_for
 from agent.system.threads import Threads, run_to_completion
 from agent.transfer.archive import ImportFile, ImportLimits
 from agent.transfer.export import MAX_CONVERSATIONS
-from agent.transfer.file_links import FileLinks
-from agent.transfer.imported import BUSY_CHAT, UNUSABLE_FILE, FileSource, ImportedConversation, LeftOut, left_out_texts
+from agent.transfer.imported import (
+    BUSY_CHAT,
+    UNUSABLE_FILE,
+    FileLinks,
+    FileSource,
+    ImportedConversation,
+    LeftOut,
+    left_out_texts,
+)
 from agent.transfer.portable import FORMAT, all_ids, stored_size
 from agent.transfer.reading import EntryCheck, FoundConversation, ImportReader
 from agent.web.chat.expiry import IMPORT_TIME, IsBusy, RetentionPeriods, delete_conversation, hidden, writable

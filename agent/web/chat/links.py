@@ -16,8 +16,7 @@ from agent.messages.repair import count_bytes
 from agent.settings import Settings
 from agent.system.request_queue import RequestQueue
 from agent.transfer.document import DOCUMENT_THREADS, ENTRY_BYTES, LONGEST_TURN, Branch, title_of
-from agent.transfer.file_links import FileLinks
-from agent.transfer.imported import FileSource
+from agent.transfer.imported import FileLinks, FileSource
 from agent.transfer.portable import renewed
 from agent.transfer.shared import shared_entries
 from agent.web.chat.importer import Importer
