@@ -272,6 +272,38 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
     "agent/web/chat/links.py": [
         ("shared chat goes on", "head_id=None if choices.later else", "head_id=None if True else", "web/test_links.py"),
         ("number of links", "most=MAX_LINKS", "most=None", "web/test_links.py"),
+        ("link of another chat is revoked", "if all(link.digest", "if False and all(link.digest", "web/test_links.py"),
+    ],
+    "agent/web/chat/permit.py": [
+        (
+            "reasoning of a model without it",
+            "choices.wanted_reasoning if spec.reasoning else None",
+            "choices.wanted_reasoning",
+            "web/test_remembered_settings.py",
+        ),
+        (
+            "temperature above the highest",
+            "min(choices.temperature, max_temperature(spec))",
+            "choices.temperature",
+            "web/test_remembered_settings.py",
+        ),
+        ("page asks at a limit", "interactive=False,", "interactive=True,", "web/test_remembered_settings.py"),
+    ],
+    "agent/web/chat/choices.py": [
+        (
+            "effort outlives reasoning",
+            'checked.reasoning, "effort": None}',
+            "checked.reasoning}",
+            "web/test_remembered_settings.py",
+        ),
+    ],
+    "agent/web/chat/rate_limit.py": [
+        (
+            "pictures from links of all visitors",
+            "PICTURES_OF_ALL,\n                limits.answers,\n                limits.messages_in_all,",
+            "PICTURES_OF_ALL,\n                limits.answers,\n                10**9,",
+            "web/test_public.py",
+        ),
     ],
     "agent/web/ui/page_sessions.py": [
         ("page session of another visitor", "(session.owner == visitor or", "(True or", "web/test_page_sessions.py"),

@@ -23,6 +23,7 @@ from pydantic_ai.messages import (
 )
 from starlette.requests import Request
 
+from agent.errors import NotFound
 from agent.files.parts import quoted_file
 from agent.files.store import ROUTE, MediaStore, new_file_id
 from agent.history import Conversation, Entry
@@ -284,6 +285,18 @@ async def test_hostile_text_is_no_markup_in_any_place(place: str) -> None:
     harmless = await tags_with("word", place)
     for text in HOSTILE_TEXTS:
         assert await tags_with(text, place) == harmless, text
+
+
+async def test_link_is_revoked_only_in_its_own_chat() -> None:
+    store = MemoryStore()
+    links = ChatLinks(store, Settings(local=LocalSettings()))
+    (one, _), (other, _) = [await started(store, "Yes", owner="ann") for _ in range(2)]
+    _, made = await links.create("ann", one.id, LinkChoices(days=None))
+    with pytest.raises(NotFound):
+        await links.revoke("ann", other.id, made.digest)
+    assert [link.digest for link in await links.list("ann", one.id)] == [made.digest]
+    await links.revoke("ann", one.id, made.digest)
+    assert await links.list("ann", one.id) == []
 
 
 async def test_pages_that_are_written_at_once_are_limited(tmp_path: Path) -> None:
