@@ -63,6 +63,7 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
         ("stand-ins are cached for a day", "max-age=3600", "max-age=86400", "web/test_static_files.py"),
     ],
     "agent/web/link_routes.py": [
+        ("days of a link", "Field(gt=0, le=MAX_DAYS, ", "Field(gt=0, ", "web/test_links.py"),
         (
             "shared files in search engines",
             '"no-store", "x-robots-tag": "noindex, nofollow"})',
@@ -259,6 +260,7 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
             "dollars=(",
             "core/test_run_limits.py core/test_suspension.py",
         ),
+        ("allowed limit stays used", "return replace(self, tokens=0)", "return self", "core/test_run_limits.py"),
     ],
     "agent/suspension/seals.py": [
         ("owner of a suspended run", "if suspension.owner != self.owner:", "if False:", "core/test_suspension.py"),
