@@ -299,6 +299,9 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
             "web/test_remembered_settings.py",
         ),
     ],
+    "agent/web/chat/sent_message.py": [
+        ("owner of a begun chat", "{owner}\\n{self.value}", "{self.value}", "web/test_sent_twice.py"),
+    ],
     "agent/web/chat/rate_limit.py": [
         (
             "pictures from links of all visitors",
