@@ -63,6 +63,7 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
         ("stand-ins are cached for a day", "max-age=3600", "max-age=86400", "web/test_static_files.py"),
     ],
     "agent/web/link_routes.py": [
+        ("days of a link", "Field(gt=0, le=MAX_DAYS, ", "Field(gt=0, ", "web/test_links.py"),
         (
             "shared files in search engines",
             '"no-store", "x-robots-tag": "noindex, nofollow"})',
@@ -259,6 +260,7 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
             "dollars=(",
             "core/test_run_limits.py core/test_suspension.py",
         ),
+        ("allowed limit stays used", "return replace(self, tokens=0)", "return self", "core/test_run_limits.py"),
     ],
     "agent/suspension/seals.py": [
         ("owner of a suspended run", "if suspension.owner != self.owner:", "if False:", "core/test_suspension.py"),
@@ -272,6 +274,41 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
     "agent/web/chat/links.py": [
         ("shared chat goes on", "head_id=None if choices.later else", "head_id=None if True else", "web/test_links.py"),
         ("number of links", "most=MAX_LINKS", "most=None", "web/test_links.py"),
+        ("link of another chat is revoked", "if all(link.digest", "if False and all(link.digest", "web/test_links.py"),
+    ],
+    "agent/web/chat/permit.py": [
+        (
+            "reasoning of a model without it",
+            "choices.wanted_reasoning if spec.reasoning else None",
+            "choices.wanted_reasoning",
+            "web/test_remembered_settings.py",
+        ),
+        (
+            "temperature above the highest",
+            "min(choices.temperature, max_temperature(spec))",
+            "choices.temperature",
+            "web/test_remembered_settings.py",
+        ),
+        ("page asks at a limit", "interactive=False,", "interactive=True,", "web/test_remembered_settings.py"),
+    ],
+    "agent/web/chat/choices.py": [
+        (
+            "effort outlives reasoning",
+            'checked.reasoning, "effort": None}',
+            "checked.reasoning}",
+            "web/test_remembered_settings.py",
+        ),
+    ],
+    "agent/web/chat/sent_message.py": [
+        ("owner of a begun chat", "{owner}\\n{self.value}", "{self.value}", "web/test_sent_twice.py"),
+    ],
+    "agent/web/chat/rate_limit.py": [
+        (
+            "pictures from links of all visitors",
+            "PICTURES_OF_ALL,\n                limits.answers,\n                limits.messages_in_all,",
+            "PICTURES_OF_ALL,\n                limits.answers,\n                10**9,",
+            "web/test_public.py",
+        ),
     ],
     "agent/web/ui/page_sessions.py": [
         ("page session of another visitor", "(session.owner == visitor or", "(True or", "web/test_page_sessions.py"),

@@ -55,7 +55,7 @@ _FORMULA = re.compile(INLINE.pattern + r"|\\\((?:[^\\\n`]|\\(?![()]))*+\\\)")
 _CONTAINERS = ("bullet_list_open", "ordered_list_open", "list_item_open", "blockquote_open")
 _TO_STUB = re.compile("(?:<(?:ul|ol|li|blockquote|p)(?: [^<>]*+)?+>|\n)*+\ufdd3")  # _STUB
 _LIST = re.compile(r"\n?<(ul|ol)(?: [^<>]*+)?+>\n")
-_TABLE = re.compile(r"<(table)>\n<thead>\n(?:[^<]|<(?!/thead>))*+</thead>\n<tbody>\n")
+_TABLE = re.compile(r"<(table)>\n<thead>\n(?>(?:[^<]++|<(?!/thead>))*)</thead>\n<tbody>\n")
 _FIRST_TAG = re.compile(r"<(\w++)[^<>]*+>")
 _INDENT = re.compile(r"[ \t>]*+")
 _QUOTES = re.compile(r" *+> ?")
@@ -70,7 +70,7 @@ _WORD_ENDS = re.compile(
 _BLANK = re.compile(r"\n[ \t]*+\n")
 _DASHES = re.compile(r"[|: \t]*+-[-|: \t]*+")
 _LINE = re.compile(r"[^\r\n]*+(?:\r\n|\r|\n)|[^\r\n]++")
-_DEFINITION = re.compile(r"^[ \t>]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]++)*+\[(?!\^[0-9])", re.MULTILINE)
+_DEFINITION = re.compile(r"^[ \t>]*+(?>(?:(?:[-*+]|\d{1,9}[.)])[ \t]++)*)\[(?!\^[0-9])", re.MULTILINE)
 """The beginning of a definition of a link, or of a footnote with a name. A definition holds for the whole text."""
 _MARK = re.compile(
     "{\ufdd0([0-9]+)(?:[.]([0-9]+))? ([^\ufdd0\ufdd1]*)\ufdd1"

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +16,7 @@ from pydantic_ai.messages import BinaryContent, ModelResponse, ToolCallPart, Too
 
 from agent import Agent, Endpoint, InputError, Limits, RunResult, connect, tool
 from agent.history import Timings
-from agent.limits import FAILURE_POLICIES, BudgetUsed
+from agent.limits import FAILURE_POLICIES, BudgetUsed, Limit
 from agent.models.catalog import Price
 from agent.runtime.usage import LONGEST_CYCLE, Budget
 from agent.settings import ROOT
@@ -311,3 +311,13 @@ def test_run_of_unknown_cost_stops_after_its_first_answer() -> None:
     watch = Budget(Limits(dollars=1.0), BudgetUsed())
     assert watch.start_step(Timings(), None) is None
     assert watch.start_step(Timings(output_tokens=1), None) == "unpriced"
+
+
+def test_allowed_limit_begins_anew() -> None:
+    """And what counts for the other limits stays."""
+    used = BudgetUsed(steps=3, seconds=2.0, tokens=5, dollars=1.0, trail=("a",), known=("b",), idle=2, circle="cycle")
+    names = {"steps": "steps", "time": "seconds", "tokens": "tokens", "money": "dollars", "unpriced": "dollars"}
+    loops = replace(used, trail=(), known=(), idle=0, circle=None)
+    for limit in get_args(Limit):
+        assert used.allowing(limit) == (replace(used, **{names[limit]: 0}) if limit in names else loops)
+    assert used.allowing(None) == used

@@ -285,11 +285,12 @@ def test_view_follows_the_end_only_while_the_reader_is_there(page: Page, transcr
 @pytest.mark.gate
 def test_steps_fold_and_buttons_are_events(page: Page, transcript: Callable[..., Any]) -> None:
     steps = [
-        bubble("steps", [], title="Thought 2.0 s · 2 tools", steps=4),
+        bubble("steps", [], title="Thought 2.0 s · 2 tools", steps=5),
         bubble("reasoning", ["<p>Hm</p>"], seconds=2.0),
         bubble("tool_call", ["<pre>1</pre>"], title="Calculate"),
         bubble("tool_call_result", ["<pre>2</pre>"], title="Result", inside=True),
         bubble("tool_call", ["<pre>3</pre>"], title="Weather · failed", state="failed"),
+        bubble("tool_call", ["<pre>4</pre>"], title="Send · waiting", state="waiting"),
         bubble("question", ["<p>Which?</p>"], state="waiting"),
     ]
     below = {
@@ -302,7 +303,8 @@ def test_steps_fold_and_buttons_are_events(page: Page, transcript: Callable[...,
     expect(page.get_by_role("button", name="Continue")).to_be_hidden()
     row = page.get_by_role("button", name="Thought 2.0 s")
     expect(page.get_by_text("Calculate")).to_be_hidden()
-    expect(page.get_by_text("Weather")).to_be_visible()
+    for shown in ("Weather", "Send"):
+        expect(page.get_by_text(shown)).to_be_visible()
     row.press("Enter")
     page.get_by_text("Calculate").click()
     expect(page.locator("pre").filter(has_text="2")).to_be_visible()
@@ -320,7 +322,7 @@ def test_steps_fold_and_buttons_are_events(page: Page, transcript: Callable[...,
         bubble("output_text", ["<p>Ok</p>"]),
     ]
     ended = ["turn", {"id": "1", "is_running": False}]
-    transcript("apply", [*(["bubble", 6 + number, one] for number, one in enumerate(reply)), ended], "1")
+    transcript("apply", [*(["bubble", 7 + number, one] for number, one in enumerate(reply)), ended], "1")
     expect(page.get_by_role("article")).to_have_count(5)
     expect(page.get_by_role("button", name="Both")).to_have_count(0)
     expect(page.locator("pre").filter(has_text="2")).to_be_visible()

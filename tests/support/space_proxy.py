@@ -39,8 +39,6 @@ class Front:
     secure: bool
     port: int = 0
     app: int = 0
-    tossed: tuple[str, ...] = ()
-    """Cookies that the page /toss sets, as a hostile server on this host or another port could."""
     sockets: Connections = field(default_factory=list)
     """All connections, from browsers and to the app."""
 
@@ -75,8 +73,6 @@ class Front:
             elif path == "/probe":  # an old-style cookie, as third parties set it
                 more = "Set-Cookie: probe=1; SameSite=None; Secure; Path=/probe\r\n"
                 writer.write(_page(names.get("cookie", "no cookie"), more))
-            elif path == "/toss":
-                writer.write(_page("tossed", "".join(f"Set-Cookie: {one}\r\n" for one in self.tossed)))
             else:
                 kept = [line for line in lines if line.split(":")[0].lower() != "connection"]
                 host = names.get("host", f"host: {self.host}").partition(":")[2].strip()

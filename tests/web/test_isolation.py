@@ -13,19 +13,17 @@ import http.client
 import http.cookiejar
 import json
 import random
-import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from uuid import uuid4
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Error, Request, Response, expect
+from playwright.sync_api import Browser, expect
 from pydantic_ai.messages import BinaryContent
 from starlette.types import Message
 
@@ -1153,46 +1151,11 @@ class beacon:
         self._server.server_close()
 
 
-@dataclass
-class Wire:
-    """A page with all its requests and responses."""
-
-    visitor: Visitor
-    sent: list[Request] = field(default_factory=list)
-    got: list[Response] = field(default_factory=list)
-    ids: set[str] = field(default_factory=set)
-
-    def keep(self) -> None:
-        """Collect the ids in the responses before the page is closed and the responses are lost."""
-        for answer in self.got:
-            if answer.request.method == "POST" and "/conversations" in answer.url and answer.ok:
-                with suppress(Error):  # the page was loaded again since
-                    self.ids |= set(re.findall(r'"([0-9a-f]{32})"', answer.text()))
-            elif re.search("upload$|upload[?]", answer.url) and answer.ok:
-                self.ids |= set(re.findall(r'"([^"]{12,})"', answer.text()))
-        self.got.clear()
-
-    @property
-    def cookie(self) -> str:
-        return next(c["value"] for c in self.visitor.page.context.cookies() if c["name"].startswith(COOKIE))
-
-
-def look(browser: Browser, app: App) -> Wire:
-    """Open the page as a new visitor and record its traffic."""
-    page = browser.new_context(viewport={"width": 1100, "height": 900}).new_page()
-    wire = Wire(Visitor(page))
-    page.on("request", lambda request: wire.sent.append(request))
-    page.on("response", lambda response: wire.got.append(response))
-    wire.visitor.open(app.url)
-    return wire
-
-
-@pytest.fixture(scope="module")
-def pages(browser: Browser, own: App, server: Running) -> Iterator[tuple[Wire, str, Wire, str]]:
-    """Two visitors at their pages. The first one has used everything, and an answer to it is being written."""
-    first, second, word, other = look(browser, own), look(browser, own), marker(), marker()
-    for wire, mine in ((first, word), (second, other)):
-        visitor = wire.visitor
+@pytest.mark.gate("No visitor sees another's conversation.")
+@pytest.mark.browser
+def test_second_page_shows_nothing_of_first(own: App, visit: Callable[..., Visitor]) -> None:
+    first, second, word, other = visit(own.url, fresh=True), visit(own.url, fresh=True), marker(), marker()
+    for visitor, mine in ((first, word), (second, other)):
         visitor.open_settings()
         visitor.page.get_by_label("System prompt").fill(f"system-{mine}")
         visitor.close_settings()
@@ -1203,146 +1166,15 @@ def pages(browser: Browser, own: App, server: Running) -> Iterator[tuple[Wire, s
         visitor.page.locator("#composer input[type=file]").set_input_files(files)
         expect(visitor.page.locator("#composer .file")).to_have_count(2)
         visitor.ask(f"!text answer-{mine}")
-        expect(visitor.chat).to_contain_text(f"answer-{mine}")
-        visitor.say("!tokens 4000 @50")
-        expect(visitor.chat).to_contain_text("word5")
-        visitor.stop.click()
-        visitor.idle()
-        wire.keep()
-        visitor.page.reload()
-        expect(visitor.chat).to_contain_text(f"answer-{mine}")
-    first.visitor.say(f"!tokens 9000 @20 !text {word}")
-    expect(first.visitor.chat).to_contain_text("word7")
-    expect(first.visitor.stop).to_be_visible()
-    first.keep()
-    yield first, word, second, other
-    for wire in (first, second):
-        wire.visitor.page.context.close()
-
-
-def replayed(request: Request, word: str) -> tuple[str, str, bytes | None, tuple[tuple[str, str], ...]]:
-    """Return the request as another visitor sends it: with the first visitor's ids and its own texts."""
-    target, content = request.url, request.post_data_buffer
-    names = ("content-type",)
-    headers = tuple((name, value) for name, value in request.headers.items() if name in names)
-    if content and "json" in request.headers.get("content-type", ""):
-        body = json.loads(content)
-        for item in body.get("data") or []:
-            if isinstance(item, dict) and "text" in item:
-                item |= {"text": "!text pear"}
-        content = json.dumps(body).encode()
-    return request.method, target, content.replace(word.encode(), b"pear") if content else None, headers
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize("who", ["second", "anonymous", "forged"])
-def test_replayed_requests_show_and_change_nothing(
-    pages: tuple[Wire, str, Wire, str], own: App, server: Running, who: str
-) -> None:
-    first, word, second, _ = pages
-    cookie = {"second": second.cookie, "anonymous": None, "forged": forged(first.cookie)}[who]
-    principal, owner = HttpVisitor(own.url, cookie), owner_in(first.cookie)
-    before = {id_: row for id_, row in stored_conversations(own).items() if row[0] == owner}
-    interesting = [
-        r for r in first.sent if "/assets/" not in r.url and "/static/" not in r.url and r.url.startswith(own.url)
-    ]
-    seen: set[Any] = set()
-    for request in interesting:
-        replay = replayed(request, word)
-        if replay in seen:
-            continue
-        seen.add(replay)
-        method, target, content, headers = replay
-        seconds = 1.0 if "heartbeat" in target else 30.0
-        said = principal.ask(method, target, content=content, headers=dict(headers), seconds=seconds)
-        assert word not in said.text, target
-    joins = [request for request in interesting if "/gradio_api/run/" in request.url]
-    sessions = {request.post_data_json["session_hash"] for request in joins}
-    assert len(sessions) >= 2  # the page was reloaded
-    page_session = {"owner": owner, "guest": True, "conversation": next(iter(before)), "window": 40}
-    for session in sessions:
-        principal.session = session
-        for event in principal.events:
-            data = [page_session if number == 0 else None for number, _ in enumerate(event["inputs"])]
-            assert word not in principal.join(event["id"], data, event_data={"index": 0, "value": "pear"}).text
-        assert word not in principal.listen(seconds=5.0)
-    assert {id_: row for id_, row in stored_conversations(own).items() if row[0] == owner} == before
-    line = next(line for line in server.journal() if f"@20 !text {word}" in str(line["body"]))
-    assert (line["ended"], line["closed"]) == (None, None)
-    shown = int(re.findall(r"word(\d+)", first.visitor.chat.inner_text())[-1])
-    expect(first.visitor.chat).to_contain_text(f"word{shown + 5}")
-
-
-@pytest.mark.browser
-def test_ids_of_first_page_are_useless_to_second(pages: tuple[Wire, str, Wire, str], own: App) -> None:
-    """Try each id in an answer as every kind of id."""
-    first, word, second, _ = pages
-    media = {target for target in (r.url for r in first.sent) if "/media/" in target}
-    assert media
-    events, paths = {id_ for id_ in first.ids if "/" not in id_}, {id_ for id_ in first.ids if "/" in id_}
-    assert any(word in path for path in paths)
-    assert len(events) > 3
-    principal = HttpVisitor(own.url, second.cookie)
-    for id_ in [*events, *paths]:
-        for target in (
-            f"/media/{id_.split('/')[-1]}",
-            f"{API}file={id_}",
-            f"{API}call/chat/{id_}",
-            f"{API}stream/{id_}",
-        ):
-            assert principal.ask("GET", target).status == 404, target
-    for target in media:
-        assert principal.ask("GET", target).status == 404
-        assert HttpVisitor(own.url, first.cookie).ask("GET", target).status == 200
-
-
-@pytest.mark.gate("No visitor sees another's conversation.")
-@pytest.mark.browser
-def test_second_page_shows_nothing_of_first(pages: tuple[Wire, str, Wire, str]) -> None:
-    _, word, second, other = pages
-    second.visitor.page.reload()
-    expect(second.visitor.chat).to_contain_text(f"answer-{other}")
-    assert word not in second.visitor.page.content()
-    second.visitor.page.locator("#new").click()
-    second.visitor.ask("!echo")
-    assert word not in second.visitor.page.content()
-
-
-@pytest.mark.browser
-def test_script_of_another_site_cannot_act_for_visitor(pages: tuple[Wire, str, Wire, str], own: App) -> None:
-    first, word, _, _ = pages
-    media = next(request.url for request in first.sent if "/media/" in request.url)
-    with beacon() as (url, _):
-        page = first.visitor.page.context.new_page()
-        page.goto(url + "/page")  # the same host and another port, so the browser sends the cookie
-        script = """async ([url, options]) => {
-            try { const answer = await fetch(url, {credentials: "include", ...options}); return await answer.text() }
-            catch (error) { return String(error) }
-        }"""
-        image = "url => new Promise(done => { const i = new Image(); i.onload = () => done(i.naturalWidth); " \
-            "i.onerror = () => done(0); i.src = url })"  # fmt: skip
-        before = stored_conversations(own)
-        body = json.dumps({"data": [{"text": "!text pear"}, "", {}, None], "fn_index": 1, "session_hash": "x"})
-        for options in ({}, {"mode": "no-cors"}):
-            sent = {"method": "POST", "headers": {"content-type": "text/plain"}, "body": body, **options}
-            assert "event_id" not in page.evaluate(script, [f"{own.url}{API}queue/join", sent])
-            assert word not in page.evaluate(script, [media, options])
-        assert page.evaluate(image, media) == 0
-        assert first.visitor.page.evaluate(image, media) == 8
-        assert stored_conversations(own) == before
-        page.close()
-
-
-@pytest.mark.browser
-def test_first_page_continues_undisturbed(pages: tuple[Wire, str, Wire, str], own: App) -> None:
-    first, word, _, _ = pages
-    owner = owner_in(first.cookie)
-    (mine,) = [id_ for id_, row in stored_conversations(own).items() if row[0] == owner]
-    first.visitor.stop.click()
-    first.visitor.idle()
-    first.visitor.ask(f"!text still-{word}")
-    expect(first.visitor.chat).to_contain_text(f"still-{word}")
-    assert [id_ for id_, row in stored_conversations(own).items() if row[0] == owner] == [mine]
+    first.say(f"!tokens 9000 @20 !text {word}")
+    expect(first.chat).to_contain_text("word7")
+    second.page.reload()
+    expect(second.chat).to_contain_text(f"answer-{other}")
+    assert word not in second.page.content()
+    second.page.locator("#new").click()
+    second.ask("!echo")
+    assert word not in second.page.content()
+    first.stop.click()
 
 
 @pytest.mark.gate("An answer loads nothing from other sites.")

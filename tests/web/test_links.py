@@ -7,9 +7,11 @@ from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import httpx
 import pytest
+from fastapi import FastAPI
 from pydantic_ai.messages import (
     DocumentUrl,
     ModelMessage,
@@ -23,6 +25,7 @@ from pydantic_ai.messages import (
 )
 from starlette.requests import Request
 
+from agent.errors import AgentError, NotFound
 from agent.files.parts import quoted_file
 from agent.files.store import ROUTE, MediaStore, new_file_id
 from agent.history import Conversation, Entry
@@ -32,10 +35,11 @@ from agent.rendering.html import html_mark
 from agent.settings import LocalSettings, Settings
 from agent.transfer.document import beginning, blocks_of
 from agent.transfer.html import to_html
-from agent.web.chat.links import MAX_LINKS, ChatLinks, LinkChoices
+from agent.web.chat.links import MAX_DAYS, MAX_LINKS, ChatLinks, LinkChoices
 from agent.web.chat.transcript import to_turns
 from agent.web.chat.turns import render_turn
-from agent.web.link_routes import PAGES, LinkPageRoutes, Site, to_link_page
+from agent.web.conversation_routes import answer_error
+from agent.web.link_routes import PAGES, LinkPageRoutes, LinkRoutes, Site, to_link_page
 from tests.conftest import CONFIG, App, becomes
 from tests.support.asgi_requests import never
 from tests.support.foreign_requests import last_message, stored_conversations
@@ -284,6 +288,30 @@ async def test_hostile_text_is_no_markup_in_any_place(place: str) -> None:
     harmless = await tags_with("word", place)
     for text in HOSTILE_TEXTS:
         assert await tags_with(text, place) == harmless, text
+
+
+async def test_link_is_revoked_only_in_its_own_chat() -> None:
+    store = MemoryStore()
+    links = ChatLinks(store, Settings(local=LocalSettings()))
+    (one, _), (other, _) = [await started(store, "Yes", owner="ann") for _ in range(2)]
+    _, made = await links.create("ann", one.id, LinkChoices(days=None))
+    with pytest.raises(NotFound):
+        await links.revoke("ann", other.id, made.digest)
+    assert [link.digest for link in await links.list("ann", one.id)] == [made.digest]
+    await links.revoke("ann", one.id, made.digest)
+    assert await links.list("ann", one.id) == []
+
+
+async def test_link_lasts_ten_years_at_most() -> None:
+    store = MemoryStore()
+    record, _ = await started(store, "Yes", owner="ann")
+    app = FastAPI(exception_handlers={AgentError: answer_error})
+    links = ChatLinks(store, Settings(local=LocalSettings()))
+    LinkRoutes(links, lambda _: "ann", AsyncMock(return_value=False)).add_to(app)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+        path = f"/conversations/{record.id}/links"
+        answers = [await client.post(path, json={"days": days}) for days in (0, 1, MAX_DAYS, MAX_DAYS + 1)]
+    assert [answer.status_code for answer in answers] == [400, 200, 200, 400]
 
 
 async def test_pages_that_are_written_at_once_are_limited(tmp_path: Path) -> None:

@@ -70,6 +70,14 @@ def test_all_visitors_share_a_limit() -> None:
         gate.reserve_answer(asker("one more"))
 
 
+def test_all_visitors_share_a_limit_of_fetches() -> None:
+    gate = RateLimiter(LIMITS, Clock())
+    for number in range(5):
+        gate.reserve_fetch(asker(f"visitor {number}")).release()
+    with pytest.raises(Limited, match="all visitors together: 5 images"):
+        gate.reserve_fetch(asker("one more"))
+
+
 def test_concurrent_answers_are_limited() -> None:
     gate = RateLimiter(LIMITS, Clock())
     first = gate.reserve_answer(ANN)

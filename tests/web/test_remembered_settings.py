@@ -14,17 +14,19 @@ from playwright.sync_api import expect
 from agent.files.store import MediaStore
 from agent.history.memory import MemoryStore
 from agent.i18n.translator import ENGLISH, LANGUAGES, Translator
-from agent.models.catalog import ModelSpec
+from agent.models.catalog import ModelSpec, load_catalog
 from agent.providers.connection import Effort
 from agent.settings import LocalSettings, Settings
 from agent.web.chat.choices import (
     HIGHEST_TOKEN_LIMIT,
     Choices,
     RememberedSettings,
+    requested_choices,
     set_by_visitor,
     usual_temperature,
 )
 from agent.web.chat.conversations import Conversations
+from agent.web.chat.permit import run_limits, run_options
 from agent.web.chat.system_prompt import adapt_prompt, default_prompt, own_prompt
 from agent.web.chat.visitor import Visitor as Asker
 from agent.web.ui.handlers import Handlers
@@ -36,6 +38,21 @@ from tests.support.views import page_request, properties_of, widgets
 Visit = Callable[..., Visitor]
 SETTINGS = Settings(local=LocalSettings(cache_dir=Path(os.devnull)))
 QWEN = ModelSpec(id="vllm:q", name="Qwen/Qwen3-8B", label="Qwen3-8B", provider="vllm")
+
+
+def test_page_asks_a_model_for_what_it_has() -> None:
+    """And nothing at a limit: the next message goes on."""
+    wanted = Choices(reasoning=True, effort="high", temperature=2.0)
+    claude = replace(load_catalog().find("anthropic:claude-sonnet-5-5"), temperature=True)
+    has_all, has_less = (run_options(SETTINGS, replace(claude, reasoning=has), wanted) for has in (True, False))
+    assert (has_all.reasoning, has_all.temperature) == ("high", 1)
+    assert has_less.reasoning is None
+    assert not run_limits(SETTINGS).interactive
+
+
+def test_reasoning_of_a_program_replaces_the_chosen_effort() -> None:
+    asked = requested_choices("m", {"reasoning": True}, Choices(effort="high"), elsewhere="model")
+    assert asked.wanted_reasoning is True
 
 
 def day(when: date) -> str:

@@ -3,6 +3,7 @@
 import sqlite3
 from uuid import uuid4
 
+from agent.web.chat.sent_message import MessageId
 from tests.conftest import App, becomes
 from tests.support.http_client import Answer, HttpVisitor, marker
 from tests.support.scripted_server import Running
@@ -26,6 +27,12 @@ def count_stored(app: App, word: str) -> int:
 
 def chats(visitor: HttpVisitor) -> list[str]:
     return [row["id"] for row in visitor.ask("GET", "/conversations").json["conversations"]]
+
+
+def test_message_begins_a_chat_of_its_owner() -> None:
+    """Another visitor's message with the same id neither finds nor blocks it."""
+    first, again = MessageId("a" * 32), MessageId("a" * 32, again=True)
+    assert first.conversation("ann") == again.conversation("ann") != first.conversation("bob")
 
 
 def test_repeated_message_is_stored_once(app: App) -> None:

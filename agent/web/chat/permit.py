@@ -134,7 +134,8 @@ def max_answer_tokens(spec: ModelSpec, wanted: int | None, *, public: bool = Fal
     return min(max(spec.usual_output_tokens, PUBLIC_ANSWER_TOKENS), spec.max_output_tokens) if public else None
 
 
-def _options(settings: Settings, spec: ModelSpec, choices: Choices) -> Options:
+def run_options(settings: Settings, spec: ModelSpec, choices: Choices) -> Options:
+    """Return the options of a run on the page: the visitor's choices, as far as the model has them."""
     return Options(
         reasoning=choices.wanted_reasoning if spec.reasoning else None,
         temperature=None if choices.temperature is None else min(choices.temperature, max_temperature(spec)),
@@ -235,7 +236,7 @@ class AnswerRuns:
         documents = await documents_of(record.owner, messages, new_parts, spec, media)
         if not (resumed or use_tools):
             new_parts = await with_passages(new_parts, documents, spec)
-        options, system = _options(settings, spec, choices), _system_message(settings, spec, choices)
+        options, system = run_options(settings, spec, choices), _system_message(settings, spec, choices)
         room, new = _room(spec, options.max_tokens), estimate_tokens([system, *new_parts])
         if new > room:
             raise InputError(LocalizedText(TOO_LONG, {"count": new, "model": spec.label, "most": room}))
