@@ -27,7 +27,7 @@ from agent.messages.compaction import Compaction
 from agent.messages.prompt import Prompt
 from agent.models.catalog import ModelSpec
 from agent.providers.connection import Connection, Effort, Endpoint, connect
-from agent.response_types import (
+from agent.responses import (
     ErrorResponse,
     ReasoningResponse,
     Response,
@@ -39,7 +39,7 @@ from agent.response_types import (
     ToolResultResponse,
 )
 from agent.result import FinishReason, Journal, Options, RunOptions, RunResult
-from agent.run import Run
+from agent.runtime.run import Run
 from agent.suspension.seals import Seals
 from agent.suspension.suspended_run import Approve, Pending, Refuse, Suspension
 from agent.telemetry import Telemetry

@@ -12,8 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from agent.cli.chat import ChatSetup, Terminal
-from agent.cli.history_file import ConversationFile
+from agent.cli.chat import ChatSetup, ConversationFile, Terminal
 from agent.errors import AgentError, UnknownModel
 from agent.limits import Limits
 from agent.local.connect_by_name import connect_by_name

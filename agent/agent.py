@@ -9,17 +9,6 @@ from functools import partial
 from typing import Any, Never, Unpack, cast
 from weakref import WeakSet
 
-from agent.arguments import (
-    check_addresses,
-    check_models,
-    read_base_options,
-    read_compaction,
-    read_context,
-    read_limits,
-    read_models,
-    read_suspended,
-    read_tools,
-)
 from agent.context import Context
 from agent.errors import InputError, ToolError
 from agent.events import Observers
@@ -31,21 +20,30 @@ from agent.limits import Limits
 from agent.local.connect_by_name import connect_by_name
 from agent.messages.adapt import check_prompt
 from agent.messages.compaction import INSTRUCTIONS, Compaction
-from agent.messages.continuation import unfinished_text
 from agent.messages.prompt import Prompt, check_question, fetch_urls, to_messages
+from agent.messages.repair import unfinished_text
 from agent.models.catalog import AUTO, Capabilities
 from agent.output import AnswerType, T, read_output
 from agent.providers.connection import Connection, ModelChoice, OwnsServers
 from agent.providers.stand_ins import StandIns
 from agent.result import DEFAULTS, Journal, Options, RunOptions, RunPlan, RunResult, shared_options
-from agent.run import Run
+from agent.runtime.arguments import (
+    check_addresses,
+    check_models,
+    read_base_options,
+    read_compaction,
+    read_context,
+    read_limits,
+    read_models,
+    read_suspended,
+    read_tools,
+)
 from agent.runtime.children import AgentCall, CallingRun
-from agent.runtime.tool_sessions import tools_by_name
-from agent.suspension.refusals import refused
+from agent.runtime.run import Run
 from agent.suspension.seals import Seals
-from agent.suspension.suspended_run import SCHEMA, Reply, Resumption, Suspension, match_answers
+from agent.suspension.suspended_run import SCHEMA, Reply, Resumption, Suspension, match_answers, refused
 from agent.telemetry import Telemetry
-from agent.tools.function_tools import Function, Tool, Toolset
+from agent.tools.function_tools import Function, Tool, Toolset, tools_by_name
 
 LONGEST_CALL_SECONDS = 24 * 3600.0
 """Seconds that the call of an agent can take. The limits of its run, and of the run above it, are shorter."""

@@ -19,7 +19,6 @@ from typing import Any, Never, Self, Unpack, cast
 from pydantic_ai.embeddings import EmbeddingModel
 
 from agent.agent import Agent
-from agent.arguments import read_context, read_embeddings, read_history
 from agent.chat_files import ChatFile, ChatIndex, SearchResult, files_in, search_files
 from agent.context import Context
 from agent.errors import AgentError, Busy, Conflict, InputError, SingleRun
@@ -29,10 +28,11 @@ from agent.messages.prompt import Prompt
 from agent.output import AnswerType, T
 from agent.responses import Response
 from agent.result import RunOptions, RunResult
-from agent.run import Run
+from agent.runtime.arguments import read_context, read_embeddings, read_history
 from agent.runtime.chat_history import ChatHistory
 from agent.runtime.chat_vectors import ChatVectors
 from agent.runtime.loop_thread import LoopEnded, LoopThread
+from agent.runtime.run import Run
 from agent.suspension.suspended_run import Pending, Reply
 from agent.tools.function_tools import Tool
 

@@ -14,7 +14,6 @@ from agent.errors import InputError
 from agent.i18n.text import _
 from agent.keyword_arguments import explains_fields, shown
 from agent.messages.compaction import with_summary
-from agent.messages.unknown_fields import dropped_fields
 
 _ASK = "pass messages in OpenAI's format in the prompt: agent.ask([*messages, prompt])"
 

@@ -16,7 +16,7 @@ from pydantic_ai.settings import ModelSettings
 from agent.context import Context
 from agent.errors import ProviderError
 from agent.providers.retry import Wait
-from agent.response_types import Content, Response, ResponseType
+from agent.responses import Content, Response, ResponseType
 from agent.result import RunPlan, RunResult
 from agent.suspension.suspended_run import Pending
 

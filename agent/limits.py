@@ -211,3 +211,39 @@ def explain_filter(details: Mapping[str, Any]) -> str:
         else _("The provider withheld the answer (category: {category}).", category=category)
     )
     return joined([withheld, *([_('"{text}".', text=text.removesuffix("."))] if text else [])])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetUsed:
+    """The amounts and actions of a run that count against its limits. A resumed run continues from them.
+
+    `trail` has a digest of the calls of each step, and `known` has digests of calls and results. `errors` maps a tool
+    to the digest of its last error and the number of times in a row. `idle` counts steps that brought nothing new.
+    `circle` is the loop limit that was reached, if any.
+    """
+
+    steps: int = 0
+    seconds: float = 0.0
+    tokens: int = 0
+    dollars: float = 0.0
+    trail: tuple[str, ...] = ()
+    known: tuple[str, ...] = ()
+    errors: Mapping[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
+    idle: int = 0
+    circle: Limit | None = None
+
+    def allowing(self, limit: Limit | None) -> "BudgetUsed":
+        """Return a copy with the usage of this limit reset to zero."""
+        match limit:
+            case None:
+                return self
+            case "steps":
+                return replace(self, steps=0)
+            case "time":
+                return replace(self, seconds=0.0)
+            case "tokens":
+                return replace(self, tokens=0)
+            case "money" | "unpriced":
+                return replace(self, dollars=0.0)
+            case "repeated_call" | "cycle" | "repeated_error" | "no_progress":
+                return replace(self, trail=(), known=(), errors={}, idle=0, circle=None)

@@ -8,8 +8,8 @@ agree to the character, which `tests/core/test_laws.py` checks.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypeAlias, TypedDict, cast
 
 from pydantic_ai.messages import (
     ModelMessage,
@@ -28,9 +28,133 @@ from pydantic_ai.messages import (
 )
 
 from agent.citations import fitting, with_dropped, with_texts_joined
-from agent.response_types import Response as Response
-from agent.response_types import ResponseType as ResponseType
-from agent.response_types import Role, ToolCallContent, ToolResultContent, make_response
+
+ResponseType = Literal["output_text", "reasoning", "tool_call", "tool_call_result", "error"]
+Role = Literal["assistant", "tool"]
+
+
+class ToolCallContent(TypedDict):
+    """The content of a `tool_call`: the call's id, the tool's name and the arguments as the model wrote them."""
+
+    id: str
+    name: str
+    arguments: Mapping[str, Any]
+
+
+class ToolResultContent(TypedDict):
+    """The content of a `tool_call_result`: the id of its call, the tool's name, and the text that the model reads.
+
+    `is_error` is True if the call failed or was refused. `is_refused` is there if a person refused it, and
+    `files` if the result has more than text: `BinaryContent`, or URLs of content stored elsewhere.
+    """
+
+    id: str
+    name: str
+    content: str
+    is_error: bool
+    is_refused: NotRequired[bool]
+    files: NotRequired[Sequence[Any]]
+
+
+Content: TypeAlias = str | ToolCallContent | ToolResultContent
+
+if TYPE_CHECKING:
+
+    class _Base:
+        """Only a class at run time has the constructor and the base of all responses."""
+
+else:
+
+    class Response:
+        """One piece of the answer: text, reasoning, a tool call, a tool's result or an error.
+
+        `content` is a delta of text for `output_text` and `reasoning`, a sentence for `error`, a `ToolCallContent` for
+        `tool_call` and a `ToolResultContent` for `tool_call_result`. `is_type_switched` is True if the response begins
+        a new bubble. `role` is "tool" for results of tools. `isinstance(value, Response)` is True for each kind.
+        """
+
+        __slots__ = ()
+
+        def __new__(cls, type: str = "", *_: object, **__: object) -> "Response":
+            if cls is Response and type not in _KINDS:
+                raise ValueError(f"a response's type is one of {', '.join(_KINDS)}, not {type!r}")
+            return object.__new__(_KINDS[type] if cls is Response else cls)
+
+        def __init__(self, *given: object, **named: object) -> None:
+            """Never called: `__new__` returns one of the five kinds, which have their own."""
+
+    _Base = Response
+
+
+@dataclass(frozen=True, slots=True)
+class TextResponse(_Base):
+    """A delta of the answer's text."""
+
+    type: Literal["output_text"]
+    content: str
+    is_type_switched: bool
+    role: Role = "assistant"
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningResponse(_Base):
+    """A delta of the model's reasoning."""
+
+    type: Literal["reasoning"]
+    content: str
+    is_type_switched: bool
+    role: Role = "assistant"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallResponse(_Base):
+    """A whole tool call."""
+
+    type: Literal["tool_call"]
+    content: ToolCallContent
+    is_type_switched: bool
+    role: Role = "assistant"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResultResponse(_Base):
+    """The result of a tool call."""
+
+    type: Literal["tool_call_result"]
+    content: ToolResultContent
+    is_type_switched: bool
+    role: Role = "tool"
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorResponse(_Base):
+    """The sentence that says why the run failed. It is the last response."""
+
+    type: Literal["error"]
+    content: str
+    is_type_switched: bool
+    role: Role = "assistant"
+
+
+if TYPE_CHECKING:
+    Response: TypeAlias = TextResponse | ReasoningResponse | ToolCallResponse | ToolResultResponse | ErrorResponse
+    """One piece of the answer. `type` tells which."""
+
+_KINDS: Mapping[str, type] = {
+    "output_text": TextResponse,
+    "reasoning": ReasoningResponse,
+    "tool_call": ToolCallResponse,
+    "tool_call_result": ToolResultResponse,
+    "error": ErrorResponse,
+}
+
+
+def make_response(
+    kind: ResponseType, content: str | Mapping[str, Any], *, is_type_switched: bool, role: Role = "assistant"
+) -> Response:
+    """Return the response of this kind. The caller answers for content that fits the kind."""
+    return cast("Response", _KINDS[kind](kind, content, is_type_switched, role))
+
 
 Piece = tuple[ResponseType, str | Mapping[str, Any]]
 

@@ -53,7 +53,7 @@ from agent.events import (
 from agent.keyword_arguments import explains_fields
 from agent.models.catalog import load_catalog
 from agent.providers.connection import Connection
-from agent.providers.redact import HIDDEN, redact
+from agent.providers.errors import HIDDEN, redact
 from agent.result import RunResult
 
 SWITCH = "SWITCHBOARD_TELEMETRY"

@@ -42,7 +42,7 @@ from agent.files.ranking import Passage, fused, indexed
 from agent.files.reading import read_in_sandbox
 from agent.files.vectors import VectorIndex, digest_of, pack
 from agent.local.launch import launch_llama
-from agent.local.weights import SMOLLM2, find
+from agent.models.weights import SMOLLM2, find
 from agent.settings import load_settings
 from bench.planted_facts import Fact, written
 from tests.support.documents import pdf

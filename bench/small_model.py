@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from agent.agent import Agent
 from agent.local.launch import launch_llama
-from agent.local.weights import SMOLLM2, find
+from agent.models.weights import SMOLLM2, find
 from agent.providers.connection import Endpoint, connect
 from agent.settings import ROOT, load_settings
 from agent.web.chat.system_prompt import default_prompt
@@ -128,7 +128,7 @@ def report(found: dict[Variant, list[Answer]]) -> str:
         "# What the small model answers",
         "",
         "SmolLM2-135M is the model that answers where nothing better is there: a tiny demo model. Each request to it",
-        "begins with three example exchanges (`SMOLLM2` in `agent/local/weights.py`), and it decodes greedily.",
+        "begins with three example exchanges (`SMOLLM2` in `agent/models/weights.py`), and it decodes greedily.",
         "`python -m bench.small_model` asked these questions, each in a new conversation, and wrote this page.",
         "",
         "| asked with | right, of 30 |",

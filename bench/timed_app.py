@@ -10,10 +10,10 @@ from typing import Any, cast
 import app
 from agent.providers import http
 from agent.runtime.run_stream import RunStream
-from agent.web.answer_frames import TurnFrames
 from agent.web.chat.journal import StoreJournal
 from agent.web.message_routes import MessageRoutes
 from agent.web.middleware.isolation import IsolationMiddleware
+from agent.web.run_event_routes import TurnFrames
 
 STEPS = ("join", "handler", "stored", "leaves", "text", "told", "asked", "frame")
 """The request of the page arrives; its handler starts; the message is stored; the request to the model leaves; the run

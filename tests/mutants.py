@@ -246,7 +246,7 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
         ("retries without end of a quota", '"quota", ', "", "core/test_retry.py core/test_failures.py"),
         ("one retry more", "if tried > retries", "if tried > retries + 1", "core/test_retry.py"),
     ],
-    "agent/runtime/budget.py": [
+    "agent/runtime/usage.py": [
         (
             "tokens of a resumed run",
             "tokens=before.tokens + timings",

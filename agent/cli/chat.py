@@ -4,31 +4,128 @@ The main thread reads and waits, so that it receives Ctrl-C. The runs, and our o
 an event loop in another thread.
 """
 
+import asyncio
 import json
+import os
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any, cast
 
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_ai.messages import BinaryContent, ModelMessage, ModelRequest, UserPromptPart
 
 from agent.agent import Agent
-from agent.cli.history_file import ConversationFile, ConversationState
+from agent.context import Context
 from agent.display import display
-from agent.errors import AgentError, InputError
+from agent.errors import AgentError, HistoryError, InputError
 from agent.files.parts import Audio, Image
+from agent.history import Note
 from agent.limits import Limits
 from agent.providers.connection import Connection
 from agent.responses import BubbleMarker, pieces_of
-from agent.result import Options, RunResult
-from agent.run import Run
+from agent.result import Journal, Options, RunResult
 from agent.runtime.loop_thread import LoopThread
+from agent.runtime.run import Run
 from agent.suspension.seals import Seals
-from agent.suspension.suspended_run import Approve, Pending, Refuse
+from agent.suspension.suspended_run import SCHEMA, Approve, Pending, Refuse, Suspension
 from agent.tools.function_tools import Function, Tool, Toolset
+
+FORMAT, VERSION = "switchboard conversation", 1
+
+# A list, because an adapter of one dataclass accepts no config, and bytes need this one.
+_SUSPENSIONS = TypeAdapter(
+    list[Suspension],
+    config=ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", defer_build=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationState:
+    """The state of a conversation between two runs."""
+
+    context: Context = field(default_factory=Context)
+    suspension: Suspension | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationFile:
+    """The file of one conversation."""
+
+    path: Path
+
+    def load(self) -> ConversationState:
+        """Read the file. Without a file, return a new conversation. Raises `InputError` for any other file."""
+        try:
+            text = self.path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return ConversationState()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"The conversation {self.path.name!r} cannot be read: {error}") from error
+        try:
+            found: object = json.loads(text)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict) or cast(dict[str, Any], found).get("format") != FORMAT:
+            raise InputError(f"{self.path.name!r} is no conversation that was kept here; it is left as it is.")
+        table = cast(dict[str, Any], found)
+        if table.get("version") != VERSION:
+            raise InputError(f"{self.path.name!r} was kept by another version of this program; it is left as it is.")
+        try:
+            context = Context.from_json(json.dumps(table.get("context")))
+            suspended = [table["suspension"]] if table.get("suspension") else []
+            [*suspension] = _SUSPENSIONS.validate_json(json.dumps(suspended))
+        except (InputError, ValidationError) as error:
+            raise InputError(f"The conversation {self.path.name!r} is damaged; it is left as it is.") from error
+        if any(one.schema != SCHEMA for one in suspension):
+            raise InputError(f"{self.path.name!r} was kept by another version of this program; it is left as it is.")
+        return ConversationState(context, suspension[0] if suspension else None)
+
+    def save(self, state: ConversationState) -> None:
+        """Replace the file. Raises `HistoryError` if that fails."""
+        waiting = [state.suspension] if state.suspension is not None else []
+        [*suspended] = json.loads(_SUSPENSIONS.dump_json(waiting))
+        value = {
+            "format": FORMAT,
+            "version": VERSION,
+            "context": json.loads(state.context.to_json()),
+            "suspension": suspended[0] if suspended else None,
+        }
+        folder = self.path.parent
+        try:
+            with NamedTemporaryFile("w", dir=folder, prefix=".", suffix=".tmp", delete=False, encoding="utf-8") as new:
+                try:
+                    json.dump(value, new, ensure_ascii=False)
+                    new.flush()
+                    os.fsync(new.fileno())
+                    os.replace(new.name, self.path)
+                except BaseException:
+                    os.unlink(new.name)
+                    raise
+        except OSError as error:
+            raise HistoryError(f"The conversation cannot be kept in {str(self.path)!r}: {error.strerror}") from error
+
+    def journal(self, context: Context) -> Journal:
+        """Return a journal that stores each message of a run when it is finished. A crash loses only the last one."""
+        return _Journal(self, context)
+
+
+class _Journal:
+    """Writes the conversation so far to the file."""
+
+    def __init__(self, file: ConversationFile, context: Context) -> None:
+        self._file, self._context = file, context
+
+    async def write(self, message: ModelMessage, note: Note) -> None:
+        """Store the conversation with this message."""
+        del note
+        self._context = self._context.extended(message)
+        await asyncio.to_thread(self._file.save, ConversationState(self._context))
+
 
 Read = Callable[[str, str], str | None]
 """Reads a line, with a prompt and an editable start. Returns None at the end of the input."""

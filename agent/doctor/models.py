@@ -10,17 +10,17 @@ from urllib.parse import urlsplit
 import httpx2
 
 from agent.agent import Agent
-from agent.arguments import embedder_of
 from agent.doctor.check import Check, fault, ok, warning
 from agent.errors import AgentError, ProviderError
 from agent.limits import Limits
 from agent.local.llama_server import available_memory
-from agent.local.weights import BETTER, SMOLLM2, Weights, find, hub_answers
 from agent.models.catalog import ModelSpec, ProviderSpec
 from agent.models.catalog import load_catalog as catalog
 from agent.models.families import family
+from agent.models.weights import BETTER, SMOLLM2, Weights, find, hub_answers
 from agent.providers.connection import Endpoint, connect, default_endpoint
 from agent.providers.discovery import discover
+from agent.runtime.arguments import embedder_of
 from agent.settings import LocalSettings
 
 OLDEST_VLLM = (0, 32)

@@ -17,7 +17,7 @@ from zipfile import BadZipFile, ZipFile
 from zlib import error as zlib_error
 
 from agent.errors import InputError
-from agent.files.document_limits import clean
+from agent.files.kinds import clean
 from agent.files.remarks import refused
 
 MAX_UNPACKED = 200_000_000

@@ -25,15 +25,15 @@ from agent.errors import InputError
 from agent.files import sandbox
 from agent.files.for_model import takes_document, with_document_texts
 from agent.files.images import ImageLimits
-from agent.files.mime import ConvertedMedia, detect_mime, is_text_type, label
 from agent.files.parts import text_file_of
-from agent.files.remarks import refused, sentence
+from agent.files.remarks import ConvertedMedia, refused, sentence
 from agent.files.sandbox import MAX_HEADER_BYTES, SandboxJob, run_decoder, run_in_thread
 from agent.files.sandbox_worker import IS_CLIPPED, IS_SILENT, RATE, too_long
 from agent.i18n.text import LocalizedText
 from agent.models.catalog import ModelSpec, ProviderSpec, load_catalog
 from agent.plain_text import off_loop
-from agent.providers.connection import RequestQueue
+from agent.system.media_types import detect_mime, is_text_type, label
+from agent.system.request_queue import RequestQueue
 from agent.system.threads import Threads
 
 FORMATS = {

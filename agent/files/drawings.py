@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from agent.files.archive import Package, all_of, attribute, child, local, outermost, text_of, value_at
-from agent.files.document_limits import MAX_CHARACTERS
-from agent.files.kinds import raised, with_address
+from agent.files.kinds import MAX_CHARACTERS, raised, with_address
 from agent.files.number_formats import counted, number_text
 from agent.files.remarks import refused
 

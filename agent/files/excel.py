@@ -24,9 +24,8 @@ from agent.files.archive import (
     without_definitions,
     xml_refusal,
 )
-from agent.files.document_limits import MAX_CHARACTERS, checked_pages
 from agent.files.drawings import shape_texts
-from agent.files.kinds import LINK, raised
+from agent.files.kinds import LINK, MAX_CHARACTERS, checked_pages, raised
 from agent.files.number_formats import EPOCH, EPOCH_1904, number_text
 from agent.files.passages import ranges_of
 from agent.files.remarks import refused

@@ -12,9 +12,9 @@ from io import BytesIO
 from typing import Any
 
 from agent.errors import InputError
-from agent.files.mime import ConvertedMedia, detect_mime, label
-from agent.files.remarks import refused, sentence
+from agent.files.remarks import ConvertedMedia, refused, sentence
 from agent.i18n.text import LocalizedText
+from agent.system.media_types import detect_mime, label
 
 KINDS = ("image/png", "image/jpeg", "image/webp", "image/gif", "image/heic", "image/avif")
 MAX_RATIO = 100

@@ -1,10 +1,12 @@
 """The kinds of documents that are read, how their parts are called, and the text of a document. Reads no document."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Literal
 
+from agent.files.remarks import refused
 from agent.i18n.text import N_, LocalizedText, ngettext
 
 PDF = "application/pdf"
@@ -127,3 +129,37 @@ def count_of(unit: str, count: int) -> LocalizedText:
             return ngettext("{count} sheet", "{count} sheets", count)
         case _:
             return ngettext("{count} section", "{count} sections", count)
+
+
+MAX_PAGES = 2_000
+"""Pages, slides, sheets or sections of one document."""
+MAX_CHARACTERS = 2_000_000
+"""Characters of its whole text: a book has about one million."""
+
+_KEPT = "\t\n"
+
+
+def checked_pages(pages: Iterable[str], *, empty: str = "empty_document") -> list[str]:
+    """Return the cleaned texts. Stop and raise `InputError` as soon as they are too many or too long.
+
+    `empty` is the reason for refusing a document without any text.
+    """
+    out: list[str] = []
+    total = 0
+    for page in pages:
+        out.append(clean(page))
+        total += len(out[-1])
+        if len(out) > MAX_PAGES:
+            raise refused("many_pages", count=len(out), most=MAX_PAGES)
+        if total > MAX_CHARACTERS:
+            raise refused("long_document", most=MAX_CHARACTERS)
+    if not total:
+        raise refused(empty, count=len(out))
+    return out
+
+
+def clean(text: str) -> str:
+    """Return the text with "\\n" as line break, without control characters and without space at the line ends."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").replace("\f", "\n").split("\n")
+    kept = ("".join(one for one in line if one.isprintable() or one in _KEPT) for line in lines)
+    return "\n".join(line.rstrip() for line in kept).strip()

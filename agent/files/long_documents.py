@@ -30,13 +30,13 @@ from agent.files.for_model import (
     takes_document,
 )
 from agent.files.kinds import TEXT, UNITS, Document, Unit
-from agent.files.mime import SUFFIXES
 from agent.files.parts import document_text, extracted_text_of, text_file_of
 from agent.files.passages import best_excerpts
 from agent.files.reading import read_document, read_text_file
 from agent.files.store import ROUTE, is_id
 from agent.models.catalog import ModelSpec
 from agent.plain_text import off_loop, plain_text
+from agent.system.media_types import SUFFIXES
 from agent.system.threads import RANKING
 
 File = BinaryContent | DocumentUrl

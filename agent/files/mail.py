@@ -14,9 +14,8 @@ from html import unescape
 from html.parser import HTMLParser
 from typing import Any, cast
 
-from agent.files.document_limits import checked_pages, clean
 from agent.files.encodings import codec_of, decode_text
-from agent.files.kinds import raised, with_address
+from agent.files.kinds import checked_pages, clean, raised, with_address
 from agent.files.number_formats import counted
 from agent.files.remarks import refused
 

@@ -20,10 +20,10 @@ from agent.errors import InputError
 from agent.files.encodings import decode_text
 from agent.files.images import as_png
 from agent.files.kinds import LABELS, LEFT_OUT, Document, document_type
-from agent.files.mime import SUFFIXES, detect_mime, is_text_type
 from agent.files.passages import Excerpt, ranges_of
 from agent.files.sandbox import open_image
 from agent.keyword_arguments import explains_arguments, shown
+from agent.system.media_types import SUFFIXES, detect_mime, is_text_type
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture

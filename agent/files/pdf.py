@@ -9,8 +9,7 @@ from io import BytesIO
 from typing import Any
 
 from agent.files.archive import local, outermost
-from agent.files.document_limits import MAX_PAGES, checked_pages, clean
-from agent.files.kinds import LINK, with_address
+from agent.files.kinds import LINK, MAX_PAGES, checked_pages, clean, with_address
 from agent.files.locate import find_passage
 from agent.files.remarks import refused
 

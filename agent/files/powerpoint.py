@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from agent.files.archive import Package, all_of, attribute, child, local, outermost, text_of
-from agent.files.document_limits import checked_pages
 from agent.files.drawings import paragraphs, shape_texts
+from agent.files.kinds import checked_pages
 
 
 def read_pptx(data: bytes) -> tuple[str, list[str], Collection[str]]:

@@ -10,13 +10,12 @@ from typing import Any, TypeVar, cast
 
 from agent.errors import InputError
 from agent.files import document_worker
-from agent.files.document_limits import MAX_CHARACTERS, MAX_PAGES
-from agent.files.kinds import HTML, LABELS, LEFT_OUT, PDF, TEXT, Document
-from agent.files.mime import detect_mime
+from agent.files.kinds import HTML, LABELS, LEFT_OUT, MAX_CHARACTERS, MAX_PAGES, PDF, TEXT, Document
 from agent.files.passages import sections_of_text
 from agent.files.remarks import refused
 from agent.files.sandbox import OUT_OF_LIMITS, SandboxJob, SandboxProgram, parse_sentence, run_in_thread
-from agent.providers.connection import RequestQueue
+from agent.system.media_types import detect_mime
+from agent.system.request_queue import RequestQueue
 from agent.system.threads import TEXTS, Threads
 
 T = TypeVar("T")

@@ -71,3 +71,23 @@ def sentence(key: str, **values: Value) -> LocalizedText:
 def refused(key: str, **values: Value) -> InputError:
     """Return the error for a refused file. Its text continues a sentence that begins with the file's name."""
     return InputError(sentence(key, **values))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvertedMedia:
+    """A file converted for a model. `done` lists the changes and is empty if the bytes are unchanged.
+
+    `note` tells people about the content, for example that audio is silent. `seconds` is the length of audio, 0 for an
+    image. `agent.files.remarks` has the texts.
+    """
+
+    data: bytes
+    media_type: str
+    done: tuple[LocalizedText, ...] = ()
+    note: LocalizedText | None = None
+    seconds: float = 0.0
+
+    @property
+    def said(self) -> str:
+        """The changes in English: "converted to JPEG, 4032 to 1568 px"."""
+        return listed(self.done) if self.done else ""

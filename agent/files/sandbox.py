@@ -19,9 +19,9 @@ from typing import IO, TypeVar
 from agent.errors import InputError
 from agent.files import sandbox_worker
 from agent.files.images import KINDS, ImageLimits
-from agent.files.mime import ConvertedMedia, detect_mime, label
-from agent.files.remarks import SENTENCES, refused
+from agent.files.remarks import SENTENCES, ConvertedMedia, refused
 from agent.i18n.text import LocalizedText
+from agent.system.media_types import detect_mime, label
 from agent.system.threads import Threads
 
 T = TypeVar("T")

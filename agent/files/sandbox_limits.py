@@ -228,7 +228,7 @@ def main() -> None:
         full = f"agent.{name}".rstrip(".")
         package = sys.modules[full] = ModuleType(full)
         package.__path__ = [os.path.join(ROOT, name)]
-    importlib.import_module("agent.system.rlimits").limit_worker(int(memory), int(seconds))
+    importlib.import_module("agent.system.resources").limit_worker(int(memory), int(seconds))
     given = (*os.environ.get("LD_LIBRARY_PATH", "").split(":"), *arguments)
     named = [path for path in given if os.path.isabs(path)]
     confine([ROOT, sys.prefix, sys.base_prefix, os.path.realpath(sys.base_prefix), *LIBRARIES, *DEVICES, *named])

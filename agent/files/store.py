@@ -10,11 +10,11 @@ from pathlib import Path
 from pydantic_ai.messages import BinaryContent
 
 from agent.errors import HistoryError, NotFound
-from agent.files.mime import SUFFIXES
 from agent.files.owner_files import OwnerFiles
 from agent.files.places import LocalFolder, Place
 from agent.history import new_id
 from agent.i18n.text import _
+from agent.system.media_types import SUFFIXES
 from agent.system.threads import FILES, run_to_completion
 
 ROUTE = "/media/"

@@ -16,12 +16,12 @@ from typing import Literal
 
 from agent.errors import InputError, LocalModelError, combine_errors
 from agent.files import transcribe_worker
-from agent.files.mime import ConvertedMedia
+from agent.files.remarks import ConvertedMedia
 from agent.files.sandbox import SandboxProgram, environment, inherited
 from agent.i18n.text import N_, LocalizedText, _
-from agent.local.weights import HubFile, Pinned, fetch, find, hub_answers
-from agent.providers.connection import RequestQueue, Status
+from agent.models.weights import HubFile, Pinned, Status, fetch, find, hub_answers
 from agent.system.project import IS_INSTALLED
+from agent.system.request_queue import RequestQueue
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.files.archive import Package, all_of, attribute, child, local, outermost, text_of, value_at
-from agent.files.document_limits import checked_pages
 from agent.files.drawings import DELETED, drawn_text, equation, paragraphs, picture_text, shown_content
-from agent.files.kinds import raised, with_address
+from agent.files.kinds import checked_pages, raised, with_address
 from agent.files.number_formats import counted
 
 SECTION_CHARACTERS = 8_000

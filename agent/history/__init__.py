@@ -4,26 +4,31 @@
 """
 
 from agent.history.contract import HistoryStore, LinkStore, RetentionStore, RunStore
-from agent.history.links import NO_LINK, Link, digest_of, new_token
 from agent.history.open_store import STORE_KINDS, needing_driver, open_store
 from agent.history.records import (
     CHANGED_ELSEWHERE,
     NO_CONVERSATION,
     NO_ENTRY,
+    NO_LINK,
     PROGRAM,
     PROGRAM_VECTORS,
     SCHEMA,
     Conversation,
     Entry,
+    Link,
     Note,
+    RunEvent,
+    RunEvents,
     Timings,
+    UnfinishedRun,
+    digest_of,
     latest_now,
     new_id,
+    new_token,
     now,
     steady_now,
     vectors_id,
 )
-from agent.history.run_events import RunEvent, RunEvents, UnfinishedRun
 from agent.history.search import ConversationHit, excerpt_parts
 
 __all__ = [

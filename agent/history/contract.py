@@ -9,9 +9,17 @@ from datetime import datetime
 from typing import Protocol
 
 from agent.errors import NotFound
-from agent.history.links import Link
-from agent.history.records import PROGRAM, PROGRAM_VECTORS, Conversation, Entry, vectors_id
-from agent.history.run_events import RunEvent, RunEvents, UnfinishedRun
+from agent.history.records import (
+    PROGRAM,
+    PROGRAM_VECTORS,
+    Conversation,
+    Entry,
+    Link,
+    RunEvent,
+    RunEvents,
+    UnfinishedRun,
+    vectors_id,
+)
 from agent.history.search import ConversationHit
 
 

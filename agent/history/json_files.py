@@ -52,8 +52,7 @@ from agent.history.key_value import (
     Work,
     finish,
 )
-from agent.history.records import NO_CONVERSATION, Conversation, now
-from agent.history.run_events import RunEvents, join_events
+from agent.history.records import NO_CONVERSATION, Conversation, RunEvents, join_events, now
 from agent.history.uninterrupted import LockWait, UninterruptedWork
 from agent.i18n.text import _
 from agent.system.threads import HISTORY_FILES

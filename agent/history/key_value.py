@@ -37,27 +37,30 @@ from agent.history.codec import (
     reload_conversation,
 )
 from agent.history.contract import LinkStore, RetentionStore, RunStore, delete_vectors
-from agent.history.links import NO_LINK, USED_DIGEST, Link, dump_link, live_links, too_many
 from agent.history.records import (
     CHANGED_ELSEWHERE,
+    LEASE_SECONDS,
     NO_CONVERSATION,
     NO_ENTRY,
-    Conversation,
-    Entry,
-    following_of,
-    new_id,
-    steady_of,
-    versions_of,
-)
-from agent.history.run_events import (
-    LEASE_SECONDS,
+    NO_LINK,
     NO_RUN,
     RENEWED_SECONDS,
     RUN_CONFLICT,
+    USED_DIGEST,
     WATCHED_SECONDS,
+    Conversation,
+    Entry,
+    Link,
     RunEvent,
     RunEvents,
     UnfinishedRun,
+    dump_link,
+    following_of,
+    live_links,
+    new_id,
+    steady_of,
+    too_many,
+    versions_of,
 )
 from agent.history.search import ConversationHit, fold, hit_in, words_of
 

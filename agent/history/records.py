@@ -4,16 +4,20 @@ A conversation is a `Conversation` that points at its newest `Entry`; an entry h
 before it. Retry, edit and undo are therefore branches: nothing is overwritten.
 """
 
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import sha256
+from secrets import token_urlsafe
 from typing import Annotated, Any, cast
 from uuid import uuid4
 
-from pydantic import PlainSerializer, PlainValidator
+from pydantic import PlainSerializer, PlainValidator, TypeAdapter, ValidationError
 from pydantic_ai.messages import ModelMessage
+from pydantic_core import PydanticSerializationError
 
+from agent.errors import HistoryError, Limited
 from agent.i18n.text import LocalizedText, Value, _
 from agent.system.steady_time import SteadyTime
 
@@ -226,3 +230,160 @@ def versions_of(records: Iterable[Conversation]) -> set[tuple[str, str, int, flo
     """Return the owner, id, revision and end of each record. They differ after a save, and after a new expiry."""
     ends = ((record, record.expires_at.timestamp() if record.expires_at else None) for record in records)
     return {(record.owner, record.id, record.revision, end) for record, end in ends}
+
+
+NO_LINK = _("There is no such link.")
+USED_DIGEST = "A link with this digest is stored already, and links are never overwritten."
+TOKEN_BYTES = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A link to one conversation of `owner`. `digest` is that of its token.
+
+    `head_id` is the last entry that its readers see, None if they see the newest one at any time. `system_prompt` is
+    the one that they see, None for none: a conversation does not store it. With `with_files`, they see the attachments.
+    `expires_at` is None for a link that does not expire.
+    """
+
+    digest: str
+    conversation_id: str
+    owner: str
+    created_at: datetime = field(default_factory=now)
+    expires_at: datetime | None = None
+    head_id: str | None = None
+    system_prompt: str | None = None
+    with_files: bool = False
+
+    def is_live(self, at: datetime) -> bool:
+        """Return True if the link has not expired then."""
+        return self.expires_at is None or self.expires_at.timestamp() > at.timestamp()
+
+
+_LINK = TypeAdapter(Link)
+
+
+def new_token() -> str:
+    """Return a token of 192 random bits, in letters, digits, "-" and "_"."""
+    return token_urlsafe(TOKEN_BYTES)
+
+
+def digest_of(token: str) -> str:
+    """Return the digest of a token. Tokens are random, so it needs no salt and no slow hash."""
+    return sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def dump_link(link: Link) -> str:
+    """Return the link as JSON. Raises `HistoryError` for text that no store can keep."""
+    try:
+        return _LINK.dump_json(link).decode()
+    except PydanticSerializationError as error:  # half of a surrogate pair
+        raise HistoryError("The link was not saved: it has text that is not valid Unicode.") from error
+
+
+def load_link(text: str) -> Link:
+    """Return the link of this JSON. Raises `HistoryError` if it is damaged."""
+    try:
+        return _LINK.validate_json(text)
+    except ValidationError as error:
+        raise HistoryError("A stored link is damaged.") from error
+
+
+def too_many(most: int) -> Limited:
+    """Return the error for a conversation that has `most` links already."""
+    return Limited(_("A chat can have at most {most} links. Revoke one of them first.", most=most))
+
+
+def live_links(links: Iterable[Link], at: datetime) -> list[Link]:
+    """Return the links that have not expired then, the oldest first."""
+    return sorted((link for link in links if link.is_live(at)), key=lambda link: (link.created_at, link.digest))
+
+
+LEASE_SECONDS = 8.0
+"""Seconds after its renewal for which a run cannot be lost."""
+RENEWED_SECONDS = 4.0
+"""A lease that ends later than so many seconds from now is renewed by nothing but events."""
+WATCHED_SECONDS = 12.0
+"""Seconds for which a run counts as watched after a page has looked at it."""
+
+NO_RUN = _("There is no such answer.")
+RUN_CONFLICT = _("This answer is being written elsewhere, or has ended.")
+
+
+@dataclass(frozen=True, slots=True)
+class RunEvent:
+    """One event. `number` counts the events of the run from 1, without gaps.
+
+    `json` is a JSON object on one line. It is made once, and every store and reader gets this text.
+    """
+
+    number: int
+    json: str
+
+    @classmethod
+    def of(cls, number: int, value: Mapping[str, Any]) -> "RunEvent":
+        """Return the event with this JSON object."""
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+        try:
+            text.encode()
+        except UnicodeEncodeError:  # half of a surrogate pair in the arguments of a tool call
+            text = json.dumps(value, separators=(",", ":"), default=str)
+        return cls(number, text)
+
+    @property
+    def value(self) -> dict[str, Any]:
+        """The JSON object."""
+        return json.loads(self.json)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEvents:
+    """Consecutive events of one run in a conversation, at least one. `has_ended` is True if the last one is the end.
+
+    `of_lost`: they are not the writer's, but end a run whose lease has expired.
+    """
+
+    run_id: str
+    conversation_id: str
+    owner: str
+    events: Sequence[RunEvent]
+    has_ended: bool = False
+    of_lost: bool = False
+
+    @property
+    def first(self) -> int:
+        """The number of the first event."""
+        return self.events[0].number
+
+    @property
+    def last(self) -> int:
+        """The number of the last event."""
+        return self.events[-1].number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnfinishedRun:
+    """A run without an end in the store. The entries contain what its events up to `saved` say.
+
+    Its writer renews the lease, which ends at `leased_until` by the clock of the store, 0 if it was released. `is_lost`
+    is True if that has passed. A visitor wants it to stop if `is_stopped`, and watches it if `is_watched`.
+    """
+
+    run_id: str
+    conversation_id: str
+    owner: str
+    saved: int
+    leased_until: float
+    is_lost: bool
+    is_stopped: bool
+    is_watched: bool
+
+
+def join_events(events: Sequence[RunEvent]) -> str:
+    """Return the events as one text, a line each."""
+    return "\n".join(event.json for event in events)
+
+
+def split_events(text: str, first: int) -> list[RunEvent]:
+    """Return the events of such a text. `first` is the number of the first one."""
+    return [RunEvent(number, line) for number, line in enumerate(text.split("\n"), first)]

@@ -25,8 +25,8 @@ from agent.local.launch import Launched, check_llama, gpu_memory, launch_llama, 
 from agent.local.manager import LocalModels
 from agent.local.process import ServerProcess, loop_runs_here
 from agent.local.vllm_server import find_vllm
-from agent.local.weights import QWEN3_06B, SMOLLM2, Weights, fetch, find
 from agent.models.catalog import AUTO, ModelSpec, load_catalog
+from agent.models.weights import QWEN3_06B, SMOLLM2, Weights, fetch, find
 from agent.providers import chat_completions
 from agent.providers.connection import (
     Connection,

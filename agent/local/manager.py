@@ -15,9 +15,9 @@ from agent.local import zero_gpu
 from agent.local.launch import Candidate, Launched, check_llama, gpu_memory, launch_llama, launch_vllm
 from agent.local.process import ServerProcess
 from agent.local.vllm_server import default_model, find_vllm
-from agent.local.weights import BETTER, SMOLLM2, Weights, fetch, find
 from agent.models.catalog import ModelSpec, load_catalog
-from agent.providers.connection import Endpoint, ServedModel, Status, default_endpoint
+from agent.models.weights import BETTER, SMOLLM2, Status, Weights, fetch, find
+from agent.providers.connection import Endpoint, ServedModel, default_endpoint
 from agent.providers.discovery import discover
 from agent.settings import ROOT, LocalSettings
 

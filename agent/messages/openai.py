@@ -33,7 +33,7 @@ from pydantic_ai.messages import (
 
 from agent.errors import InputError
 from agent.files.parts import AUDIO_FORMATS, Audio, Image, from_base64, from_data_url
-from agent.messages.continuation import join_continued
+from agent.messages.repair import join_continued
 from agent.responses import fix_surrogates
 
 _Outcome = Literal["failed", "denied", "interrupted"]

@@ -26,11 +26,9 @@ from pydantic_ai.profiles.anthropic import AnthropicModelProfile, anthropic_mode
 from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.settings import ModelSettings
 
-from agent.providers.connection import Effort, Reasoning
+from agent.providers.connection import Effort, MessageRewriting, Reasoning, is_off, mapped, nearest
 from agent.providers.event_reading import MessagesReader
 from agent.providers.http import END_SECONDS, ClientConnection
-from agent.providers.message_rewriting import MessageRewriting, mapped
-from agent.providers.reasoning import is_off, nearest
 from agent.providers.think_tags import find_reasoning
 
 MIN_REASONING_TOKENS = 1024

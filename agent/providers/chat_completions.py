@@ -45,16 +45,13 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import RunContext
 from pydantic_ai.usage import RequestUsage
 
-from agent.files.mime import detect_mime
 from agent.i18n.text import LocalizedText
 from agent.models.catalog import ModelSpec, ProviderSpec
 from agent.plain_text import plain_text
-from agent.providers.connection import Endpoint, Reasoning, StreamingModel
+from agent.providers.connection import Endpoint, Reasoning, StreamingModel, is_off, mapped
 from agent.providers.discovery import look_up
 from agent.providers.http import ClientConnection
-from agent.providers.message_rewriting import mapped
 from agent.providers.openai_client import sdk_client
-from agent.providers.reasoning import is_off
 from agent.providers.refusals import (
     SENTENCES,
     Ability,
@@ -66,6 +63,7 @@ from agent.providers.refusals import (
 )
 from agent.providers.think_tags import TaggedParts
 from agent.providers.tool_emulation import ToolEmulationModel
+from agent.system.media_types import detect_mime
 
 
 class ExampleModel(StreamingModel, WrapperModel):

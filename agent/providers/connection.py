@@ -3,37 +3,133 @@
 import asyncio
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Literal, Protocol, cast, get_args, runtime_checkable
+from typing import Any, Literal, Protocol, TypeGuard, TypeVar, cast, get_args, runtime_checkable
 
 from pydantic_ai.embeddings import EmbeddingModel
 from pydantic_ai.messages import ModelMessage, ModelResponse
-from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.settings import ModelSettings
+from pydantic_ai.tools import RunContext
 
 from agent.errors import InputError, MissingExtra, ProviderError, UnknownModel
 from agent.i18n.text import LocalizedText
 from agent.keyword_arguments import explains_arguments, explains_fields
 from agent.models.catalog import Dialect, ModelSpec, ProviderSpec, load_catalog
-from agent.providers.base_url import check_base_url
+from agent.plain_text import are_many, off_loop
 from agent.providers.delta_merging import count_deltas as count_deltas
-from agent.providers.reasoning import Effort as Effort
-from agent.providers.reasoning import Reasoning as Reasoning
-from agent.providers.reasoning import effort_note as effort_note
-from agent.providers.reasoning import is_off as is_off
-from agent.providers.reasoning import is_reasoning as is_reasoning
-from agent.providers.reasoning import nearest as nearest
+from agent.providers.errors import check_base_url
 from agent.providers.refusals import speaks_only_chat
 from agent.providers.refusals import without_refused as without_refused
-from agent.providers.request_queue import RequestQueue as RequestQueue
-from agent.providers.request_queue import acting_for as acting_for
+from agent.system.threads import PREPARING
 
-Phase = Literal["starting", "fetching", "loading", "ready", "failed"]
+T = TypeVar("T")
+
+
+async def mapped(messages: Sequence[ModelMessage], begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Return what the library makes of these messages, in a thread if they are many.
+
+    `begin` begins that again in the loop if it waits for the network, because a file is not in its message, or fails.
+    """
+    found = await PREPARING.run(_without_waiting, begin) if are_many(messages) else ()
+    return found[0] if found else await begin()
+
+
+def _without_waiting(begin: Callable[[], Coroutine[Any, Any, T]]) -> tuple[T] | tuple[()]:
+    mapping = begin()
+    try:
+        mapping.send(None)
+    except StopIteration as ended:
+        return (ended.value,)
+    except Exception:
+        return ()
+    finally:
+        mapping.close()
+    return ()
+
+
+class MessageRewriting(Model):
+    """A mixin for a model of pydantic-ai. It sends each message as `rewrite_messages` returns it.
+
+    The library's own hook for this, `prepare_messages`, is not called for a single request.
+    """
+
+    @staticmethod
+    @abstractmethod
+    def rewrite_messages(message: ModelMessage) -> ModelMessage:
+        """Return the message as the vendor takes it. Pure, so that a turn is the same bytes each time it is sent."""
+
+    @asynccontextmanager
+    async def request_stream(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+        run_context: RunContext[Any] | None = None,
+    ) -> AsyncGenerator[StreamedResponse]:
+        """Stream a response to the rewritten messages; see pydantic-ai."""
+        sent = await off_loop(messages, lambda: [self.rewrite_messages(message) for message in messages])
+        async with super().request_stream(sent, model_settings, model_request_parameters, run_context) as stream:
+            yield stream
+
+
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+"""From least to most, in the words of the providers. Each provider has some of them; see `nearest`."""
+
+Reasoning = bool | Effort
+"""On (the provider decides how much), off, or an effort. "none" means off."""
+
+_LADDER: tuple[Effort, ...] = get_args(Effort)
+
+
+def is_reasoning(value: object) -> TypeGuard[Reasoning]:
+    """Return True if this is a bool or a known effort. 0 and 1 do not count, although they equal False and True."""
+    return isinstance(value, bool) or (isinstance(value, str) and value in _LADDER)
+
+
+def nearest(asked: Effort, accepted: Collection[object]) -> Effort | None:
+    """Return the accepted effort that was asked for, else the next higher one, else the highest. None if there is none.
+
+    A request for any effort never gets "none".
+    """
+    some = [rung for rung, effort in enumerate(_LADDER) if effort in accepted and effort != "none"]
+    higher = [rung for rung in some if rung >= _LADDER.index(asked)]
+    return _LADDER[higher[0] if higher else some[-1]] if some else None
+
+
+def least(accepted: Collection[object]) -> Effort | None:
+    """Return the least of the accepted efforts, which can be "none"."""
+    return next((_LADDER[rung] for rung, effort in enumerate(_LADDER) if effort in accepted), None)
+
+
+def is_off(asked: Reasoning | None) -> bool:
+    """Return True if no reasoning is asked for."""
+    return asked is False or asked == "none"
+
+
+def effort_note(asked: Reasoning | None, sent: Reasoning | None, spec: ModelSpec) -> str:
+    """Return a sentence if the model cannot reason as asked, and "" if it can."""
+    if asked is None:
+        return ""
+    if not spec.reasoning:
+        return "" if is_off(asked) else f"{spec.label} cannot reason; it was asked to answer without."
+    if is_off(asked):
+        if is_off(sent):
+            return ""
+        little = f"; it was asked for the least, {sent}" if isinstance(sent, str) else ""
+        return f"The reasoning of {spec.label} cannot be turned off here{little}."
+    if sent is None:
+        return f"The reasoning of {spec.label} cannot be chosen here; it reasons as it comes."
+    if isinstance(asked, str) and sent is True:
+        return f"{spec.label} has no efforts: its reasoning was turned on, and not {asked}."
+    if isinstance(asked, str) and asked != sent:
+        return f"{spec.label} has no effort {asked}; it was asked for {sent}."
+    return ""
 
 
 @explains_fields
@@ -175,18 +271,6 @@ class ServedModel:
 
     spec: ModelSpec
     endpoint: Endpoint
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """The progress to show while a model starts. `done` goes from 0 to 1; None if it is not known.
-
-    `phase` is "ready" as soon as any model answers. `text` and `done` can still describe a better one on its way.
-    """
-
-    phase: Phase
-    text: str
-    done: float | None = None
 
 
 class Models(Protocol):

@@ -14,9 +14,8 @@ from agent.fetch import tls_context
 from agent.i18n.text import _
 from agent.models.catalog import LONGEST_ANSWER, ModelSpec, Price, carried, load_catalog, longest_answer
 from agent.models.families import LONGEST_NAME, VARIANT, can_chat, short_name
-from agent.providers.base_url import without_login
 from agent.providers.connection import Endpoint
-from agent.providers.errors import broken_key, is_broken_key
+from agent.providers.errors import broken_key, is_broken_key, without_login
 
 _MOST_ASKED = 100
 """Models of an Ollama that are asked for one by one. The others go by their names."""

@@ -13,10 +13,9 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from agent.errors import UnknownModel, without_logins
 from agent.models.catalog import ProviderSpec, load_catalog
 from agent.models.families import can_chat
-from agent.providers.base_url import check_base_url
 from agent.providers.connection import Endpoint, default_endpoint
 from agent.providers.discovery import discover
-from agent.providers.errors import explain, missing_key
+from agent.providers.errors import check_base_url, explain, missing_key
 from agent.providers.http import new_client
 from agent.providers.openai_client import sdk_client
 

@@ -6,7 +6,7 @@ import re
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, TypeGuard, cast
+from typing import Any, Literal, TypeGuard, cast
 from urllib.parse import urljoin, urlsplit
 
 import httpx2
@@ -26,12 +26,48 @@ from pydantic_ai.exceptions import (
     UnexpectedModelBehavior,
 )
 
-from agent.errors import InputError, MissingKey, ProviderError, ProviderErrorKind, cause_of
+from agent.errors import InputError, MissingKey, ProviderError, ProviderErrorKind, cause_of, without_logins
 from agent.i18n.text import N_, LocalizedText, Value, _, alternatives, joined
 from agent.models.catalog import ProviderSpec
 from agent.models.families import short_name
-from agent.providers.base_url import missing_route, without_login
-from agent.providers.redact import cut, redact
+
+HIDDEN = "…"
+
+_STARRED = re.compile(r"\S+")
+"""Words. A word with three stars is a key that the vendor has masked itself, except for its ends."""
+_URL = re.compile(r"""(?i)(https?://[^\s?"'<>]*)(\?[^\s"'<>]+)?""")
+_SECRETS = re.compile(
+    r"""(?ix)
+    (?: bearer | basic ) \s+ [^\s"',]+
+    | (?P<header> (?: authorization | (?:x-)? (?:goog-)? api[-_]key ) ["']? \s* [:=] \s* ["']? ) [^\s"',&}]+
+    | (?P<query> [?&] [\w-]* (?: key | token | secret ) = ) [^\s&"']+
+    | (?<![a-z0-9]) (?: sk | pk | rk | hf | gsk | xai | ghp ) [-_] [\w*.-]{3,}
+    | (?<![a-z0-9]) (?: api | key | token ) [-_] (?= [\w*.-]{0,200} \d ) [\w*.-]{8,}
+    | (?<![a-z0-9]) (?: AIza | ya29\. | AQ\. | eyJ ) [\w.-]{6,}
+    """
+)
+_RUN = re.compile(r"[\w+/=-]{40,}")
+"""Words longer than any that people write. A word with both letters and digits is taken for a key."""
+_ENDS = " \t\n\"',"
+"""Characters that end a key."""
+_DIGIT, _LETTER = re.compile(r"\d"), re.compile(r"(?i)[a-z]")
+
+
+def redact(text: str, key: str | None = None) -> str:
+    """Return the text without `key` and without anything that looks like a key. Idempotent; takes linear time."""
+    text = text.replace(key, HIDDEN) if key else text
+    text = _STARRED.sub(lambda found: HIDDEN if "***" in found[0] else found[0], text)
+    text = _URL.sub(lambda found: f"{found[1]}{HIDDEN}" if found[2] else found[0], text)
+    text = _SECRETS.sub(lambda found: f"{found['header'] or found['query'] or ''}{HIDDEN}", text)
+    return _RUN.sub(lambda found: HIDDEN if _DIGIT.search(found[0]) and _LETTER.search(found[0]) else found[0], text)
+
+
+def cut(text: str, most: int) -> str:
+    """Return at most `most` characters, without a word cut at the end: half a key does not look like a key."""
+    if len(text) <= most:
+        return text
+    return text[: max(text.rfind(end, 0, most) for end in _ENDS) + 1]
+
 
 log = logging.getLogger(__name__)
 
@@ -475,3 +511,70 @@ def _log(error: Exception, name: str, provider: ProviderSpec, kind: str, key: st
     )
     if log.isEnabledFor(logging.DEBUG):
         log.debug("%s", redact(cut("".join(traceback.format_exception(error)), 10 * MAX_SEARCHED_CHARACTERS), key))
+
+
+_ROUTES = ("/chat/completions", "/completions", "/responses", "/messages", "/embeddings")
+"""The ends of addresses that people copy from examples of requests. The SDKs append them to the base URL."""
+_MISSING_ROUTE = (
+    *("not found", "file not found", "page not found", "404 page not found", "404 not found"),
+    *("method not allowed", "invalid url", "unknown request url", "unknown url", "no route", "cannot post"),
+)
+"""The beginnings of messages of servers that do not know the route of a request."""
+
+
+def check_base_url(url: str) -> None:
+    """Raise `InputError` with the cure if no request to the URL can succeed. It does not repeat a login."""
+    given = without_logins(repr(url))
+    try:
+        parts = urlsplit(url)
+        _port = parts.port
+    except ValueError:  # brackets around what is no address, or no port
+        raise InputError(_("The base URL {url} has no host.", url=given)) from None
+    if parts.scheme not in ("http", "https"):
+        bare = url.rpartition("://")[2] or "127.0.0.1:8000/v1"
+        raise InputError(
+            _(
+                "The base URL {url} must begin with http:// or https://, as in {example}.",
+                url=given,
+                example=without_logins(repr(f"http://{bare}")),
+            )
+        )
+    if not parts.hostname:
+        raise InputError(_("The base URL {url} has no host.", url=given))
+    path = parts.path.rstrip("/")
+    if route := next((one for one in _ROUTES if path.endswith(one)), None):
+        raise InputError(
+            _(
+                "The base URL {url} must end before {route}: {example}.",
+                url=given,
+                route=repr(route),
+                example=without_logins(repr(f"{parts.scheme}://{parts.netloc}{path.removesuffix(route)}")),
+            )
+        )
+
+
+def missing_route(status: int | None, body: object, base_url: str) -> Literal["no_route", "no_version"] | None:
+    """Return the name of the sentence for a server that does not know the route at all; None if it may know it.
+
+    A server that knows the route answers 404 for an unknown model, too, but then its message names the model.
+    """
+    if status not in (404, 405):
+        return None
+    message: object = body
+    if isinstance(body, dict):
+        table = cast(dict[str, Any], body)
+        inner = table.get("error")
+        table = cast(dict[str, Any], inner) if isinstance(inner, dict) else table
+        message = inner if isinstance(inner, str) else table.get("message", table.get("detail"))
+    text = str(message or "")[:500].strip().lower()
+    is_page = isinstance(body, str) and "model" not in text
+    if not (is_page or body is None or text.startswith(_MISSING_ROUTE)) or "model" in text:
+        return None
+    has_version = any(part[:1] == "v" and part[1:2].isdigit() for part in urlsplit(base_url).path.split("/"))
+    return "no_route" if has_version else "no_version"
+
+
+def without_login(url: str) -> str:
+    """Return the address of a server, without user, password and path. It need not be a valid one."""
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{re.split(r'[/?#]', rest, maxsplit=1)[0].rpartition('@')[2]}"

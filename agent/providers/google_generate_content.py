@@ -17,10 +17,8 @@ from pydantic_ai.providers.google import GoogleProvider
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import RunContext
 
-from agent.providers.connection import Effort, Reasoning
+from agent.providers.connection import Effort, Reasoning, is_off, least, mapped, nearest
 from agent.providers.http import ClientConnection
-from agent.providers.message_rewriting import mapped
-from agent.providers.reasoning import is_off, least, nearest
 
 _begun: ContextVar[list[httpx2.Response]] = ContextVar("_begun")
 """The responses that the current request has begun."""

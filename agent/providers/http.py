@@ -20,7 +20,7 @@ from agent.models.catalog import ModelSpec, ProviderSpec
 from agent.providers.connection import Endpoint, Reasoning
 from agent.providers.delta_merging import DeltaMerger, current_count
 from agent.providers.errors import broken_key, explain, explained, is_broken_key, missing_key
-from agent.providers.request_queue import RequestQueue
+from agent.system.request_queue import RequestQueue
 
 READ_INTERVAL_SECONDS = 0.04
 """Seconds between two reads of a stream that has begun, if it is the only one. The first text is never held back.

@@ -17,13 +17,11 @@ from pydantic_ai.settings import ModelSettings
 
 from agent.i18n.text import LocalizedText
 from agent.models.catalog import ModelSpec, ProviderSpec
-from agent.providers.base_url import missing_route
 from agent.providers.chat_completions import ChatCompletionsConnection
-from agent.providers.connection import Effort, Endpoint, Reasoning
+from agent.providers.connection import Effort, Endpoint, MessageRewriting, Reasoning, is_off, least, mapped, nearest
+from agent.providers.errors import missing_route
 from agent.providers.http import ClientConnection
-from agent.providers.message_rewriting import MessageRewriting, mapped
 from agent.providers.openai_client import sdk_client
-from agent.providers.reasoning import is_off, least, nearest
 from agent.providers.refusals import CHAT_ONLY, remember_chat_only
 from agent.providers.think_tags import find_reasoning
 

@@ -12,8 +12,7 @@ from agent.rendering.bubbles import Bubble, BubbleState, Turn
 from agent.rendering.code_colors import colored
 from agent.rendering.html import without_mark_signs
 from agent.rendering.markdown import MOST, PICTURES, Blocks, to_blocks
-from agent.response_types import Response, ToolResultContent
-from agent.responses import fix_surrogates
+from agent.responses import Response, ToolResultContent, fix_surrogates
 
 
 class ResponseTurns:

@@ -17,7 +17,7 @@ from agent.events import HandedOver, StateSnapshot, ToolCallEnded, ToolCallStart
 from agent.files.long_documents import LongDocument, long_documents, prompt_with_passages
 from agent.history import Note, Timings
 from agent.i18n.text import N_, LocalizedText, _, joined
-from agent.limits import Limit
+from agent.limits import BudgetUsed, Limit
 from agent.messages.adapt import adapt, check_prompt
 from agent.messages.repair import in_order_of_calls, repair
 from agent.models.catalog import ModelSpec
@@ -28,14 +28,12 @@ from agent.providers.retry import Wait
 from agent.providers.stand_ins import StandIns
 from agent.responses import Piece, call_content, result_content
 from agent.result import Journal, RunPlan, RunResult, charts_of_messages, files_of_messages, text_of_message
-from agent.runtime.budget import Budget, BudgetUsed
 from agent.runtime.children import CallingRun
 from agent.runtime.fitting import Fitting
 from agent.runtime.model_request import ModelRequests
 from agent.runtime.outcome import NOT_SEALED, Outcome
 from agent.runtime.run_stream import RunStream
-from agent.runtime.tool_sessions import ToolSessions
-from agent.runtime.usage_meter import UsageMeter
+from agent.runtime.usage import Budget, UsageMeter
 from agent.suspension.seals import pack
 from agent.suspension.suspended_run import (
     STOP,
@@ -49,7 +47,7 @@ from agent.suspension.suspended_run import (
 )
 from agent.system.threads import run_to_completion
 from agent.tools.documents import with_document_tools
-from agent.tools.function_tools import CUT, LEFT_RUNNING, Tool, cancelled_result, execute_all
+from agent.tools.function_tools import CUT, LEFT_RUNNING, Tool, ToolSessions, cancelled_result, execute_all
 
 
 class MessageLog:

@@ -11,7 +11,7 @@ from agent.context import Context
 from agent.errors import Conflict, HistoryError, NotFound
 from agent.history import PROGRAM, PROGRAM_VECTORS, Conversation, Entry, Note, vectors_id
 from agent.messages.repair import open_calls, repair, unanswered_calls
-from agent.runtime.shared_stores import SHARED_STORES, StoreAddress
+from agent.runtime.loop_thread import SHARED_STORES, StoreAddress
 from agent.suspension.seals import unpack
 from agent.suspension.suspended_run import Suspension
 

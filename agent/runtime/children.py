@@ -11,9 +11,8 @@ from agent.errors import ToolError
 from agent.events import ChildEvent, Event, Observers
 from agent.limits import FAILURE_POLICIES
 from agent.result import RunPlan
-from agent.runtime.budget import Budget
 from agent.runtime.outcome import Outcome
-from agent.runtime.usage_meter import UsageMeter
+from agent.runtime.usage import Budget, UsageMeter
 from agent.suspension.suspended_run import Answer, Pending, Resumption, Suspension
 
 _CALL: ContextVar["AgentCall"] = ContextVar("agent_call")

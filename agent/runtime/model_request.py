@@ -36,7 +36,7 @@ from agent.i18n.text import LocalizedText, _, joined
 from agent.limits import Fault, explain_filter, explain_limit, is_withheld
 from agent.messages.adapt import adapt_and_prepare, has_pictures
 from agent.messages.cited_documents import with_document_names
-from agent.messages.continuation import without_end_space
+from agent.messages.repair import without_end_space
 from agent.models.catalog import ModelSpec
 from agent.models.families import family
 from agent.plain_text import off_loop
@@ -44,7 +44,7 @@ from agent.providers.connection import LearnsRefusals, binds_answers, count_delt
 from agent.providers.retry import Wait, final_error, next_wait, queued
 from agent.responses import Piece, StreamDecoder, finalize, pieces_of
 from agent.result import RunPlan
-from agent.runtime.usage_meter import UsageMeter
+from agent.runtime.usage import UsageMeter
 from agent.system.threads import PREPARING
 from agent.tools.function_tools import Tool
 

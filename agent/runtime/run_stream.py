@@ -7,8 +7,7 @@ from time import monotonic
 from agent.errors import InputError
 from agent.events import Observers, ResponseEmitted, RunCancelled, RunEnded, StateSnapshot, UserInputRequested
 from agent.providers.retry import Wait
-from agent.response_types import make_response
-from agent.responses import PART_SEPARATOR, BubbleMarker, Piece, Response
+from agent.responses import PART_SEPARATOR, BubbleMarker, Piece, Response, make_response
 from agent.result import RunResult
 
 

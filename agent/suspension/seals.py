@@ -23,12 +23,11 @@ from pydantic_ai.messages import ModelMessage
 
 from agent.errors import ConfigError
 from agent.history import now
+from agent.history.codec import dropped_fields
 from agent.keyword_arguments import explains_fields
-from agent.messages.unknown_fields import dropped_fields
 from agent.responses import fix_surrogates
 from agent.suspension.ledger import Ledger, MemoryLedger, open_ledger
-from agent.suspension.refusals import of_newer_version, refused
-from agent.suspension.suspended_run import SCHEMA, Suspension
+from agent.suspension.suspended_run import SCHEMA, Suspension, of_newer_version, refused
 
 DAY_SECONDS = 24 * 3600.0
 SHORTEST_SECRET = 16

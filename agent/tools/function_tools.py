@@ -7,25 +7,136 @@ model reads it. Only cancellation passes through. A `Toolset` provides tools tha
 import asyncio
 import contextvars
 import inspect
+import json
+import logging
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Generic, Protocol, cast, overload, runtime_checkable
 
 import pydantic_ai
-from pydantic import ValidationError
-from pydantic_ai.messages import ToolCallPart, ToolReturnPart
+from pydantic import TypeAdapter, ValidationError
+from pydantic_ai.messages import BinaryContent, ToolCallPart, ToolReturnPart
 from pydantic_ai.tools import ToolDefinition
+from pydantic_core import to_json
 from typing_extensions import ParamSpec, TypeVar
 
-from agent.errors import AgentError, InputError, ToolError, without_paths
+from agent.errors import AgentError, InputError, ToolError, reason_of, without_paths
+from agent.files.parts import Image, is_pillow
+from agent.i18n.text import _
 from agent.keyword_arguments import explains_arguments, explains_fields
 from agent.responses import fix_surrogates
 from agent.system.threads import FILES
-from agent.tools.returned import MAX_RESULT, content_of, cut_content
+
+MAX_RESULT = 50_000
+"""The most characters of a result that the model gets, unless it is told otherwise."""
+MAX_DEPTH = 100
+
+_FILE = TypeAdapter(BinaryContent)
+
+
+def content_of(value: Any, tool: str) -> Any:
+    """Return strings and files unchanged, also in a list, pictures of Pillow as files, and anything else as JSON.
+
+    The files in that JSON follow it, and their names take their place, because the model and the visitor cannot see
+    bytes in a text, and the store keeps them only of files. Raises `ToolError` with the name of the `tool` for a value
+    without a JSON form.
+    """
+    if isinstance(value, str):
+        return fix_surrogates(value)
+    if isinstance(value, BinaryContent):
+        return value
+    if is_pillow(value):
+        return Image.from_pillow(value)
+    if isinstance(value, list | tuple):
+        items = cast(Sequence[Any], value)
+        if any(isinstance(item, BinaryContent) or is_pillow(item) for item in items):
+            return [part for item in items for part in _as_list(content_of(item, tool))]
+    if isinstance(value, bytes | bytearray | memoryview):
+        raise ToolError(
+            f"The tool {tool!r} returned bytes. Image.from_bytes and Audio.from_bytes make a picture or a sound of "
+            "them, and .decode() makes a text."
+        )
+    try:
+        _refuse_iterators(cast(object, value))
+        text = to_json(value, fallback=_plain)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ToolError(
+            f"The tool {tool!r} returned what is neither text nor JSON: {error}. A tool returns text, a picture, a "
+            "sound, a file, or values of JSON such as lists and dicts."
+        ) from error
+    if b'"kind":"binary"' not in text:
+        return text.decode()
+    files: list[BinaryContent] = []
+    named = to_json(_with_names(json.loads(text), files)).decode()
+    return [named, *files] if files else text.decode()
+
+
+def cut_content(content: Any, most: int = MAX_RESULT) -> tuple[Any, str, int]:
+    """Return the content with at most `most` characters, a note for the model, and the length of the whole content.
+
+    The note is "" if all of it is there.
+    """
+    items: list[Any] = _as_list(content)
+    length = sum(len(item) for item in items if isinstance(item, str))
+    if length <= most:
+        return content, "", length
+    note = f"The result has {length} characters. Only its beginning is here: ask for less at a time."
+    left = max(0, most - len(note) - 10)  # for the brackets and the blank line around the note
+    kept: list[Any] = []
+    for item in items:
+        if isinstance(item, str):
+            item, left = item[:left], max(0, left - len(item))
+        if item:
+            kept.append(item)
+    return (kept if isinstance(content, list) else "".join(kept)), note, length
+
+
+def _refuse_iterators(value: object, depth: int = 0) -> None:
+    """Raise `TypeError` for an iterator, also inside lists and dicts, because pydantic would read it to its end."""
+    if isinstance(value, Iterator | AsyncIterator):
+        kind = type(cast(object, value)).__name__
+        raise TypeError(f"{kind!r} yields values one by one; return list(...) of them")
+    if depth > MAX_DEPTH:
+        raise ValueError("it is nested too deeply")
+    if isinstance(value, Mapping):
+        value = [*cast(Mapping[object, object], value).values()]
+    for item in cast(Sequence[object], value) if isinstance(value, list | tuple) else ():
+        _refuse_iterators(item, depth + 1)
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON has for a value that pydantic does not know: a file, or the value's own text.
+
+    Raises `TypeError` for an object that has no text but its address.
+    """
+    if is_pillow(value):
+        return Image.from_pillow(value)
+    if type(value).__str__ is object.__str__ and repr(value).startswith("<"):
+        raise TypeError(f"{type(value).__name__!r} has no text")
+    return str(value)
+
+
+def _as_list(content: Any) -> list[Any]:
+    return cast(list[Any], content) if isinstance(content, list) else [content]
+
+
+def _with_names(value: Any, files: list[BinaryContent]) -> Any:
+    """Return a JSON value with names instead of its files, and append these to `files`."""
+    if isinstance(value, list):
+        return [_with_names(item, files) for item in cast(list[Any], value)]
+    if not isinstance(value, dict):
+        return value
+    fields = cast(dict[str, Any], value)
+    if fields.get("kind") == "binary":
+        with suppress(ValidationError):
+            files.append(_FILE.validate_python(fields))
+            return f"See file {files[-1].identifier}."
+    return {key: _with_names(item, files) for key, item in fields.items()}
+
 
 Function = Callable[..., Any]
 
@@ -379,3 +490,71 @@ def _explain(error: ValidationError) -> str:
     return "; ".join(
         f"{'.'.join(str(step) for step in item['loc']) or 'arguments'}: {item['msg']}" for item in error.errors()
     )
+
+
+log = logging.getLogger(__name__)
+
+CLOSE_SECONDS = 5.0
+"""The seconds that a run waits for closing, which then continues in the background."""
+
+_closing: set[asyncio.Task[None]] = set()
+
+
+def tools_by_name(tools: Iterable[Tool]) -> dict[str, Tool]:
+    """Return the tools by name. Raises `InputError` if two tools have the same name."""
+    named: dict[str, Tool] = {}
+    for tool in tools:
+        if tool.name in named:
+            raise InputError(f"two tools are named {tool.name!r}; give one of them another name")
+        named[tool.name] = tool
+    return named
+
+
+class ToolSessions:
+    """The tool sessions of one run. Owns the open ones."""
+
+    def __init__(self) -> None:
+        self._stack = AsyncExitStack()
+        self._entering: list[asyncio.Task[Sequence[Tool]]] = []
+
+    async def open(self, tools: Mapping[str, Tool], toolsets: Sequence[Toolset]) -> Mapping[str, Tool]:
+        """Open the toolsets and return all tools. Raises an `AgentError` with a sentence if one cannot be opened."""
+        given = list(tools.values())
+        for toolset in toolsets:
+            work = asyncio.create_task(self._stack.enter_async_context(toolset.session()))
+            self._entering.append(work)
+            given += await _wait_until_open(work, toolset)
+        return tools_by_name(given) if toolsets else tools
+
+    async def close(self, *, hurried: bool) -> None:
+        """Close the sessions in a task that continues in the background if it is slow or one is still opening."""
+        if not self._entering:
+            return
+        work = asyncio.create_task(self._close())
+        _closing.add(work)
+        work.add_done_callback(_closing.discard)
+        await asyncio.wait([work], timeout=GRACE_SECONDS if hurried else CLOSE_SECONDS)
+
+    async def _close(self) -> None:
+        await asyncio.wait(self._entering)
+        try:
+            await self._stack.aclose()
+        except Exception:
+            log.exception("tools could not be closed")
+
+
+async def _wait_until_open(work: asyncio.Task[Sequence[Tool]], toolset: Toolset) -> Sequence[Tool]:
+    try:
+        await asyncio.wait([work])
+    except asyncio.CancelledError:
+        work.cancel()
+        await asyncio.wait([work], timeout=GRACE_SECONDS)
+        raise
+    try:
+        return work.result()
+    except AgentError:
+        raise
+    except Exception as failure:
+        log.exception("the tools %s could not be opened", toolset.name)
+        why = reason_of(failure)
+        raise AgentError(_("The tools {name!r} could not be opened: {why}", name=toolset.name, why=why)) from failure

@@ -14,8 +14,8 @@ from tempfile import TemporaryFile
 from typing import BinaryIO
 
 from agent.errors import InputError
-from agent.files.mime import detect_mime
 from agent.i18n.text import _
+from agent.system.media_types import detect_mime
 from agent.transfer.imported import FileSource
 from agent.transfer.json_elements import DAMAGED_FILE, NOT_AN_EXPORT, JsonElements, Span
 

@@ -2,9 +2,23 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Any, cast
 
-from agent.history import Conversation, Entry
+from pydantic_ai.messages import (
+    AudioUrl,
+    BinaryContent,
+    DocumentUrl,
+    FilePart,
+    ImageUrl,
+    ModelMessage,
+    UploadedFile,
+    VideoUrl,
+)
+
+from agent.files.store import ROUTE, is_id, new_file_id, type_of_id
+from agent.history import Conversation, Entry, Note, new_id
 from agent.i18n.text import LocalizedText, Plural, ngettext_noop
 
 MISSING_FILE = "missing file"
@@ -95,3 +109,154 @@ class ImportedConversation:
 def total(counts: Iterable[LeftOut]) -> LeftOut:
     """Return the sum of what was left out."""
     return sum(counts, LeftOut())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A node of another program's tree: the id of its parent, and the messages that it becomes, if any."""
+
+    parent: str | None
+    messages: Sequence[tuple[ModelMessage, Note]] = ()
+
+
+def parents_first(parents: Mapping[str, str | None]) -> dict[str, int]:
+    """Return the position of each id in an order in which parents come before their children.
+
+    Raises `ValueError` if a parent is missing, or if ids are their own ancestors.
+    """
+    children: dict[str | None, list[str]] = {}
+    for id_, parent in parents.items():
+        if parent is not None and parent not in parents:
+            raise ValueError("the parent of an entry is missing")
+        children.setdefault(parent, []).append(id_)
+    order, waiting = dict[str, int](), list(reversed(children.get(None, [])))
+    while waiting:
+        id_ = waiting.pop()
+        order[id_] = len(order)
+        waiting += reversed(children.get(id_, []))
+    if len(order) != len(parents):
+        raise ValueError("entries are their own ancestors")
+    return order
+
+
+def entry_id(source: str, message: str, number: int = 0) -> str:
+    """Return the id of an entry for a message of a chat elsewhere: the same in each import, a new one without `source`.
+
+    `number` counts the entries that the message becomes.
+    """
+    if not source:
+        return new_id()
+    return sha256(f"{source}\n{message}\n{number}".encode("utf-8", "replace")).hexdigest()[:32]
+
+
+def entries_of(
+    nodes: Mapping[str, Node], current: str | None, source: str
+) -> tuple[list[Entry], str | None, tuple[str, ...]]:
+    """Return the entries of a tree, the end of the branch with the node `current`, and the ends of the others.
+
+    A node begins a branch if its parent is missing, or if it would be its own ancestor. Without `current`, the branch
+    with the newest message is the first.
+    """
+    parents = _without_loops({id_: node.parent if node.parent in nodes else None for id_, node in nodes.items()})
+    entries, last = list[Entry](), dict[str, str | None]()
+    for id_ in parents_first(parents):
+        parent = parents[id_]
+        before = None if parent is None else last[parent]
+        for number, (message, note) in enumerate(nodes[id_].messages):
+            new = entry_id(source, id_, number)
+            entries.append(Entry(id=new, parent_id=before, message=message, note=note))
+            before = entries[-1].id
+        last[id_] = before
+    inner = {entry.parent_id for entry in entries}
+    ends = [entry.id for entry in entries if entry.id not in inner]
+    head = last.get(current) if current is not None else None
+    if head is None and ends:
+        times = {entry.id: entry.note.at for entry in entries}
+        head = max(ends, key=lambda end: times[end])
+    return entries, head, tuple(end for end in ends if end != head)
+
+
+def _without_loops(parents: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Return the parents of nodes, without one in each loop."""
+    kept, done = dict(parents), set[str | None]([None])
+    for id_ in parents:
+        path, at = dict[str | None, None](), id_
+        while at not in done and at is not None:
+            path[at] = None
+            if (parent := kept[at]) in path and parent is not None:
+                kept[parent] = None
+                break
+            at = parent
+        done.update(path)
+    return kept
+
+
+class FileLinks:
+    """The links of one conversation. `files` are the files that were found, by their new ids.
+
+    `ids` are new ids that are known. They are final when a file is stored, because they are made from its bytes.
+    """
+
+    def __init__(self, find: FindFile, ids: Mapping[str, str] | None = None) -> None:
+        self._find = find
+        self._ids = dict(ids or {})
+        self.files, self.left_out = dict[str, FileSource](), LeftOut()
+
+    def renewed(self, message: ModelMessage) -> ModelMessage:
+        """Return the message with new ids of files. The digests of tool results are made anew when it is stored."""
+        parts: list[Any] = []
+        for part in message.parts:
+            content: Any = getattr(part, "content", None)
+            if isinstance(part, FilePart):
+                kept = self._file(part.content)
+                parts.append(part if kept is content else replace(part, content=kept))
+            elif content is None or isinstance(content, str):
+                parts.append(part)
+            else:
+                new = self._value(content)
+                parts.append(replace(cast(Any, part), content=new) if new != content else part)
+        return cast(ModelMessage, replace(cast(Any, message), parts=parts))
+
+    def renewed_entry(self, entry: Entry) -> Entry:
+        """Return the entry with new ids of files in its message and note."""
+        attachments = tuple(self.new_id(id_) for id_ in entry.note.attachments if is_id(id_))
+        return replace(entry, message=self.renewed(entry.message), note=replace(entry.note, attachments=attachments))
+
+    def new_id(self, id_: str) -> str:
+        """Return the new id of a file. Without the file it is an id that no file has, and the link is dead."""
+        if id_ not in self._ids:
+            self._ids[id_] = new_file_id(type_of_id(id_))
+            source = self._find(id_)
+            if source is None:
+                self.left_out[MISSING_FILE] += 1
+            else:
+                self.files[self._ids[id_]] = source
+        return self._ids[id_]
+
+    def _value(self, value: Any) -> Any:
+        """Return a value of a prompt or tool result, whose depth was limited when it was parsed."""
+        match value:
+            case ImageUrl() | AudioUrl() | DocumentUrl():
+                return self._link(value)
+            case VideoUrl() | UploadedFile():
+                self.left_out[UNKNOWN_PART] += 1
+                return ""
+            case list() | tuple():
+                return [self._value(one) for one in cast(Sequence[Any], value)]
+            case dict():
+                return {name: self._value(one) for name, one in cast(Mapping[str, Any], value).items()}
+            case _:
+                return value
+
+    def _link(self, link: ImageUrl | AudioUrl | DocumentUrl) -> Any:
+        id_ = link.url.removeprefix(ROUTE)
+        if not link.url.startswith(ROUTE) or not is_id(id_):
+            self.left_out[FOREIGN_LINK] += 1
+            return link.url
+        return type(link)(ROUTE + self.new_id(id_), media_type=link.media_type, identifier=link.identifier)
+
+    def _file(self, content: BinaryContent) -> BinaryContent:
+        if content.data or not is_id(content.identifier):
+            return content
+        renewed = BinaryContent(b"", media_type=content.media_type, identifier=self.new_id(content.identifier))
+        return BinaryContent.narrow_type(renewed)

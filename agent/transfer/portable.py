@@ -21,9 +21,7 @@ from agent.files.store import MediaStore
 from agent.history import NO_CONVERSATION, Conversation, Entry, HistoryStore, new_id, now
 from agent.history.codec import dump_conversation, dump_entries, load_conversations, load_entries
 from agent.transfer.document import DOCUMENT_THREADS, ENTRY_BYTES, PAGE
-from agent.transfer.file_links import FileLinks
-from agent.transfer.imported import FindFile, ImportedConversation
-from agent.transfer.tree import entry_id, parents_first
+from agent.transfer.imported import FileLinks, FindFile, ImportedConversation, entry_id, parents_first
 
 VERSION = 1
 FORMAT = "switchboard"

@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any
 
 from agent.errors import HistoryError, InputError
-from agent.files.mime import detect_mime
 from agent.history import Entry
 from agent.i18n.text import _
+from agent.system.media_types import detect_mime
 from agent.transfer.archive import ImportFile
 from agent.transfer.imported import DAMAGED, FileSource, FindFile, ImportedConversation, LeftOut
 from agent.transfer.imports.chatgpt import is_chatgpt, read_chatgpt

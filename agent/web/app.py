@@ -29,17 +29,13 @@ from agent.providers.discovery import discover
 from agent.settings import PublicSettings, Settings
 from agent.tools.function_tools import Tool, Toolset
 from agent.tools.presets import load_presets
-from agent.web.answer_frames import AnswerFrames
 from agent.web.chat.answers import LiveRuns, RunningAnswer
-from agent.web.chat.chat_copies import ChatCopies
 from agent.web.chat.cited_passages import CitedPassages
 from agent.web.chat.conversations import Conversations
-from agent.web.chat.expiry import ExpiredConversations, IsOnly, RetentionPeriods, add_missing_expiry
+from agent.web.chat.expiry import ExpiredConversations, IsOnly, OrphanedFiles, RetentionPeriods, add_missing_expiry
 from agent.web.chat.importer import Importer
-from agent.web.chat.link_fetch import LinkFetcher
-from agent.web.chat.links import ChatLinks
+from agent.web.chat.links import ChatCopies, ChatLinks
 from agent.web.chat.model_menu import ModelMenu
-from agent.web.chat.orphaned_files import OrphanedFiles
 from agent.web.chat.own_data import OwnData
 from agent.web.chat.recovery import join_processes
 from agent.web.chat.storage_quota import StorageQuota
@@ -47,7 +43,6 @@ from agent.web.chat.temporary_stores import TemporaryMedia, TemporaryMemory, Tem
 from agent.web.chat.transcript import to_turns
 from agent.web.chat.turns import render_turn
 from agent.web.client_address import ANY, ClientAddressMiddleware
-from agent.web.composer_routes import ComposerRoutes
 from agent.web.conversation_routes import ConversationRoutes, OwnDataRoutes, add_temporary_route, answer_error
 from agent.web.gradio_compat.application import (
     DIAGRAMS,
@@ -60,12 +55,12 @@ from agent.web.gradio_compat.application import (
 )
 from agent.web.gradio_compat.event_queue import BoundedQueue
 from agent.web.gradio_compat.login import login_reader
-from agent.web.health import Health
+from agent.web.health import Health, Watchdog
 from agent.web.heavy_work import RequestLimit
 from agent.web.housekeeping import free_memory_when_idle, run_housekeeping
 from agent.web.link_routes import LinkPageRoutes, LinkRoutes
 from agent.web.media_route import add_media_route
-from agent.web.message_routes import MessageRoutes
+from agent.web.message_routes import ComposerRoutes, LinkFetcher, MessageRoutes
 from agent.web.middleware.event_stream import EventStreamMiddleware
 from agent.web.middleware.isolation import IsolationMiddleware, visitor_id_of
 from agent.web.middleware.origins import Origins, is_loopback
@@ -75,7 +70,7 @@ from agent.web.middleware.uploads import UploadMiddleware
 from agent.web.middleware.visitor_cookie import VisitorCookies
 from agent.web.openai_routes import OpenAIRoutes
 from agent.web.privacy import make_private
-from agent.web.run_event_routes import Frames, RunEventRoutes
+from agent.web.run_event_routes import AnswerFrames, Frames, RunEventRoutes
 from agent.web.transfer_routes import TransferRoutes
 from agent.web.ui.layout import i18n
 from agent.web.ui.page import build
@@ -84,7 +79,6 @@ from agent.web.ui.page_files import START, PageFiles, page_files
 from agent.web.ui.page_head import ICONS, MANIFEST, STATIC, manifest
 from agent.web.ui.theme import theme
 from agent.web.unsent_files import UnsentFiles
-from agent.web.watchdog import Watchdog
 
 EVENTS_KEPT = timedelta(hours=1)
 """The time for which the events of an ended answer are kept, for a page that was away."""

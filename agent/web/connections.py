@@ -18,7 +18,7 @@ from typing import Any, cast
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from agent.system.rlimits import raise_open_files
+from agent.system.resources import raise_open_files
 from agent.web.client_address import has_full_share, normalize_address
 
 HEADER_SECONDS = 15.0

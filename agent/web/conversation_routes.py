@@ -28,8 +28,8 @@ from agent.errors import (
 )
 from agent.history import ConversationHit, excerpt_parts
 from agent.i18n.translator import negotiate
-from agent.providers.connection import RequestQueue, acting_for
 from agent.responses import fix_surrogates
+from agent.system.request_queue import RequestQueue, acting_for
 from agent.system.threads import LOOKS, run_to_completion
 from agent.web.chat.cited_passages import CitedPassages
 from agent.web.chat.conversation_list import PAGE, ConversationList, ListRow

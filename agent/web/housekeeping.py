@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic, process_time
 
 from agent.errors import StoreUnavailable
-from agent.system.malloc import trim_free_memory
+from agent.system.resources import trim_free_memory
 
 Sleep = Callable[[float], Awaitable[object]]
 

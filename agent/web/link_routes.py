@@ -23,9 +23,9 @@ from agent.files.store import MediaStore
 from agent.history import Link
 from agent.i18n.text import LocalizedText, _
 from agent.i18n.translator import Translator, negotiate
-from agent.providers.connection import RequestQueue, acting_for
 from agent.rendering.html import REST_OF_LINK, html_mark
 from agent.settings import Settings
+from agent.system.request_queue import RequestQueue, acting_for
 from agent.transfer.document import DOCUMENT_THREADS, LONGEST_TURN, beginning, blocks_of, named_as_stored, title_of
 from agent.transfer.html import (
     PAGE_END,
@@ -37,9 +37,8 @@ from agent.transfer.html import (
     to_html,
 )
 from agent.transfer.shared import NOT_INCLUDED
-from agent.web.chat.chat_copies import ChatCopies
 from agent.web.chat.choices import MAX_PROMPT_CHARACTERS
-from agent.web.chat.links import MAX_DAYS, ChatLinks, LinkChoices, SharedChat
+from agent.web.chat.links import MAX_DAYS, ChatCopies, ChatLinks, LinkChoices, SharedChat
 from agent.web.chat.visitor import Visitor
 from agent.web.client_address import client_address
 from agent.web.conversation_routes import answering, json_object

@@ -5,23 +5,31 @@ The page and programs send messages with them, with the same owners, permits and
 """
 
 import json
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import PurePosixPath
 from typing import Annotated, Any, TypeVar
+from urllib.parse import unquote, urlsplit
 
 from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.requests import ClientDisconnect
 
 from agent.errors import Conflict, HistoryError, InputError
+from agent.fetch import Guard
+from agent.files.images import KINDS
 from agent.files.transcribe import ReportProgress
-from agent.i18n.text import LocalizedText
+from agent.i18n.text import LocalizedText, _
 from agent.i18n.translator import Translator, negotiate
+from agent.system.media_types import SUFFIXES, detect_mime
 from agent.web.chat.answers import RESTARTING, LiveRun
-from agent.web.chat.choices import Choices, requested_choices, usual_temperature
+from agent.web.chat.choices import Choices, effort_of, requested_choices, usual_temperature
 from agent.web.chat.conversations import CONTINUE, Conversations
 from agent.web.chat.questions import QuestionId
+from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.sent_message import MessageId
 from agent.web.chat.temporary_stores import is_temporary
 from agent.web.chat.visitor import Visitor
@@ -295,3 +303,116 @@ def _translator(request: Request) -> Translator:
 def _begun(conversation: str | None, live: LiveRun | None) -> dict[str, Any]:
     """Return the conversation and the run. No run: more questions wait, or the message is stored already."""
     return {"conversation": live.conversation if live else conversation, "run": live.run_id if live else None}
+
+
+class ComposerRoutes:
+    """The routes. `owner_of` returns the owner that a request speaks for. `limit` is None on a private page.
+
+    `login_of` returns the token of a request's login.
+    """
+
+    def __init__(
+        self,
+        conversations: Conversations,
+        links: LinkFetcher,
+        owner_of: Callable[[Request], str],
+        login_of: Callable[[Request], Awaitable[str | None]],
+        limit: RequestLimit | None = None,
+    ) -> None:
+        self._conversations, self._links, self._owner_of, self._login_of = conversations, links, owner_of, login_of
+        self._bodies, self._limit = EventBodies(limit), limit
+
+    def add_to(self, app: FastAPI) -> None:
+        """Add the routes to the application."""
+        for path, method, handler in (("/pictures", "POST", self._fetch), ("/settings", "PATCH", self._choose)):
+            app.add_api_route(path, answering(handler, self._owner_of), methods=[method])
+
+    async def _fetch(self, request: Request, owner: str) -> Any:
+        """Fetch the picture at a link, as if the visitor had uploaded it. A client that goes away cancels it."""
+        url = (await self._texts(request, "url"))["url"]
+        visitor = visitor_of(request, owner, await self._login_of(request))
+        try:
+            picture = await result_unless_gone(request, self._links.fetch(visitor, url))
+        except ClientDisconnect:
+            return Response(status_code=499)
+        path = await add_upload(picture.name, picture.data, request.scope)
+        return {
+            "path": path,
+            "name": picture.name,
+            "media_type": picture.media_type,
+            "size": len(picture.data),
+        }
+
+    async def _choose(self, request: Request, owner: str) -> None:
+        """Remember the model or the effort that the visitor has chosen. Raises `AgentError` for an unknown model."""
+        if self._limit is not None:
+            self._limit.count(owner, client_address(request.scope))
+        given = await self._texts(request, "model", "effort", needs_all=False)
+        visitor = visitor_of(request, owner)
+        model, effort = given.get("model"), given.get("effort")
+        if model is not None and not model.strip():
+            raise InputError("model must be the id or the name of a model.")
+        spec = self._conversations.models.find(model.strip()) if model else None
+        if effort and effort_of(effort) is None:
+            raise InputError("effort must be a reasoning effort, or empty.")
+        if spec is not None:
+            translator = negotiate(request.headers.get("accept-language", ""))
+            self._conversations.choose_model(visitor, spec, translator)
+        if effort is not None:
+            self._conversations.choose_effort(visitor, effort_of(effort))
+
+    async def _texts(self, request: Request, *names: str, needs_all: bool = True) -> dict[str, str]:
+        """Return the body, whose values are texts with these names. Raises `InputError` and `RequestRefused`."""
+        async with self._bodies.read(request.scope, request.receive, visitor_id_of(request.scope)) as body:
+            is_right = body and set(body) <= {*names} and all(isinstance(one, str) for one in body.values())
+            if not is_right or (needs_all and len(body) < len(names)):
+                known = ", ".join(f'"{name}": "..."' for name in names)
+                raise InputError(f"Send {{{known}}}.")
+            return body
+
+
+LINK_SECONDS = 20.0
+ACCEPTED_TYPES = ("image/*", "application/octet-stream", "binary/octet-stream")
+"""Media types that servers use for images. Some servers label every file as bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedPicture:
+    """An image and its name. `media_type` is detected from its first bytes."""
+
+    name: str
+    data: bytes
+    media_type: str
+
+
+class LinkFetcher:
+    """Fetches linked images for visitors, within their limits. `guard` decides which hosts are allowed."""
+
+    def __init__(
+        self, guard: Guard, rate_limiter: RateLimiter, *, max_bytes: int, seconds: float = LINK_SECONDS
+    ) -> None:
+        self._guard, self._rate_limiter, self._max_bytes, self._seconds = guard, rate_limiter, max_bytes, seconds
+
+    async def fetch(self, visitor: Visitor, url: str) -> FetchedPicture:
+        """Return the image at `url`. Raises `Limited`, and `InputError` if the guard refuses or it is no image."""
+        with self._rate_limiter.reserve_fetch(visitor):
+            return await self._fetch(url)
+
+    async def _fetch(self, url: str) -> FetchedPicture:
+        got = await self._guard.fetch(url, kinds=ACCEPTED_TYPES, max_bytes=self._max_bytes, seconds=self._seconds)
+        found = detect_mime(got.data)
+        if found not in KINDS:
+            raise InputError(
+                _(
+                    "The file from {host} can't be opened as an image. Supported: PNG, JPEG, WebP, GIF, HEIC, AVIF.",
+                    host=urlsplit(got.url).hostname or "",
+                )
+            )
+        return FetchedPicture(_name(url, found), got.data, found)
+
+
+def _name(url: str, found: str) -> str:
+    """Return the file name: the name in the URL without unsafe characters, with the suffix of the detected type."""
+    called = PurePosixPath(unquote(urlsplit(url).path)).name.partition(".")[0]
+    stem = re.sub(r"[^\w-]+", "-", called).strip("-")[:60]
+    return f"{stem or 'picture'}.{SUFFIXES[found]}"

@@ -32,12 +32,11 @@ from agent.plain_text import off_loop
 from agent.responses import Piece, pieces_of
 from agent.result import Options, RunPlan, checked_options, max_temperature
 from agent.runtime.model_request import ModelRequests
-from agent.runtime.tool_sessions import tools_by_name
-from agent.runtime.usage_meter import UsageMeter
+from agent.runtime.usage import UsageMeter
 from agent.settings import Settings
 from agent.suspension.seals import Seals
 from agent.system.threads import TEXTS
-from agent.tools.function_tools import Tool
+from agent.tools.function_tools import Tool, tools_by_name
 from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.permit import max_answer_tokens, run_limits
 from agent.web.chat.rate_limit import RateLimiter

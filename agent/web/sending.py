@@ -11,7 +11,7 @@ from starlette.types import Scope
 from agent.errors import InputError
 from agent.files.transcribe import ReportProgress
 from agent.i18n.text import LocalizedText, _
-from agent.providers.connection import Status
+from agent.models.weights import Status
 from agent.web.chat.answers import LiveRun
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations

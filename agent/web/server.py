@@ -9,23 +9,260 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from math import inf
 from pathlib import Path
+from threading import Lock, Timer
+from time import monotonic
+from traceback import extract_tb
+from types import FrameType
 from typing import Any, cast
 
 import uvicorn
+from fastapi import FastAPI
 
 from agent.local import zero_gpu
 from agent.settings import FLEETING, Settings, given_environment
-from agent.system.malloc import return_free_memory
 from agent.system.project import FILES
+from agent.system.resources import return_free_memory
 from agent.web.app import create_app, trusted_proxies
 from agent.web.connections import ConnectionLimits, raise_file_limit
+from agent.web.gradio_compat.application import end_heartbeats
+from agent.web.gradio_compat.event_queue import BoundedQueue
 from agent.web.gradio_compat.tunnel import close_tunnels, open_tunnel
-from agent.web.log_levels import limit_log
 from agent.web.privacy import make_memory_private
-from agent.web.shutdown import GracefulServer
+
+WITH_CONTENT = (
+    "anthropic",
+    "google_genai",
+    "gradio",
+    "httpcore2",
+    "httpx2",
+    "mcp",
+    "openai",
+    "python_multipart",
+)
+
+
+def keep_content_out_of_logs() -> None:
+    """Raise the loggers of `WITH_CONTENT` to INFO if the root logger has a lower level."""
+    for name in WITH_CONTENT:
+        logging.getLogger(name).setLevel(max(logging.INFO, logging.getLogger().level))
+
+
+LOG_SECONDS = 60.0
+"""The length of the period in which lines of one kind are counted."""
+MAX_FAILURES = 1
+"""Entries about the same failed request in a period. Each has kilobytes of traceback."""
+MAX_LINES = 10
+"""The most other lines that one place in the code logs in a period."""
+MAX_KINDS = 200
+"""The number of different kinds that are counted."""
+
+
+class LogLimit(logging.Filter):
+    """Passes a few warnings and errors of each kind in each period. The next one says how many were left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._periods = OrderedDict[tuple[str, str], _Period]()
+        self._lock = Lock()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return True if this entry is to be logged. A record keeps its answer, because several handlers ask."""
+        if record.levelno < logging.WARNING:
+            return True
+        passes: bool | None = getattr(record, "passes_limit", None)
+        if passes is None:
+            passes = record.passes_limit = self._count(record)
+        return passes
+
+    def _count(self, record: logging.LogRecord) -> bool:
+        """Count an entry. Failures of one type at one place are one kind, as are lines logged at one place."""
+        kind, most = _kind(record)
+        with self._lock:
+            now = monotonic()
+            period = self._periods.get(kind)
+            if period is None or now - period.began >= LOG_SECONDS:
+                left_out = period.entries - most if period else 0
+                self._periods.pop(kind, None)
+                self._periods[kind] = period = _Period(now)
+                if left_out > 0:
+                    record.msg = f"{record.getMessage().rstrip()} ({left_out} more like it since the last entry)"
+                    record.args = ()
+            if len(self._periods) > MAX_KINDS:
+                self._periods.popitem(last=False)
+            period.entries += 1
+            return period.entries <= most
+
+
+@dataclass(slots=True)
+class _Period:
+    began: float
+    entries: int = 0
+
+
+def _kind(record: logging.LogRecord) -> tuple[tuple[str, str], int]:
+    """Return the kind of an entry, and how many of it pass in a period."""
+    error = record.exc_info[1] if record.exc_info else None
+    if error is None:  # the place, because a message can contain what a client sent
+        return ("", f"{record.pathname}:{record.lineno}"), MAX_LINES
+    last = extract_tb(error.__traceback__, limit=-1)
+    return (type(error).__name__, f"{last[0].filename}:{last[0].lineno}" if last else ""), MAX_FAILURES
+
+
+def limit_log() -> None:
+    """Limit the warnings and errors of this process. Call it after uvicorn has set up its own logging."""
+    limit = LogLimit()
+    for logger in (logging.getLogger(), logging.getLogger("uvicorn")):
+        for handler in logger.handlers:
+            handler.addFilter(limit)
+
+
+ACCEPTED_AT_ONCE = 128
+"""Connections that are accepted before anything else is done."""
+NEXT_TRY_SECONDS = 0.5
+"""Seconds until the next try, after a connection could not be accepted."""
+LOG_PAUSE_SECONDS = 10.0
+"""Seconds between two log lines about connections that could not be accepted."""
+
+log = logging.getLogger(__name__)
+
+
+async def accept_connections(listener: socket.socket, new_protocol: Callable[[], asyncio.Protocol]) -> None:
+    """Accept connections until cancelled. Each gets a protocol of its own."""
+    loop, starting, logged = asyncio.get_running_loop(), set[asyncio.Task[object]](), -inf
+    listener.setblocking(False)
+    while True:
+        for _ in range(ACCEPTED_AT_ONCE):
+            try:
+                connection, _ = await loop.sock_accept(listener)
+            except ConnectionAbortedError:  # the client has left meanwhile
+                continue
+            except OSError as error:
+                if monotonic() - logged >= LOG_PAUSE_SECONDS:
+                    logged = monotonic()
+                    log.error("connections cannot be accepted: %s", error)
+                await asyncio.sleep(NEXT_TRY_SECONDS)
+                continue
+            task = loop.create_task(loop.connect_accepted_socket(new_protocol, connection))
+            starting.add(task)
+            task.add_done_callback(starting.discard)
+        await asyncio.sleep(0)
+
+
+RESERVED_SECONDS = 1.5
+"""The part of the shutdown time that is for saving, for the pages' last update and for the model's process."""
+HURRIED_SAVE_SECONDS = 1.0
+"""The time for saving after a second signal."""
+REPEAT_SECONDS = 1.0
+"""The time in which another SIGTERM counts as the first. `make` forwards one that its process group already got."""
+LAST_UPDATE_SECONDS = 10.0
+"""The longest wait for the pages' last update, if the answers ended early enough to leave it."""
+QUIET_SECONDS = 0.4
+"""The time without any page event after which all pages count as up to date."""
+FORCED_EXIT_SECONDS = 2.5
+"""The time from the second signal to the forced exit. Child processes end by themselves."""
+POLL_SECONDS = 0.02
+
+
+class GracefulServer(uvicorn.Server):
+    """Uvicorn with a graceful shutdown.
+
+    `status` is the exit status: 0, or 128 plus the signal number after a second signal. The app's `state` holds
+    `conversations`, `page` and `queue`. The shutdown takes at most `seconds` after the first signal, unless the store
+    or a process of the model takes longer to close.
+    """
+
+    def __init__(self, config: uvicorn.Config, seconds: float, say: Callable[[str], None]) -> None:
+        super().__init__(config)
+        self.status = 0
+        self._seconds, self._say = seconds, say
+        self._loop = asyncio.get_running_loop()
+        self._first: float | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._accepting: list[asyncio.Task[None]] = []
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Handle the signals until the process ends, so that nothing disturbs the shutdown."""
+        signal.signal(signal.SIGINT, self.handle_exit)
+        signal.signal(signal.SIGTERM, self.handle_exit)
+        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # not under nohup
+            signal.signal(signal.SIGHUP, self.handle_exit)
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start the app, then accept connections."""
+        await super().startup(sockets=[])
+        config = cast(Any, self.config)
+
+        def new_protocol() -> asyncio.Protocol:
+            return config.http_protocol_class(
+                config=config, server_state=self.server_state, app_state=self.lifespan.state
+            )
+
+        self._accepting = [asyncio.create_task(accept_connections(one, new_protocol)) for one in sockets or ()]
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept no more connections, then end those that are open."""
+        for accepting in self._accepting:
+            accepting.cancel()
+        await asyncio.gather(*self._accepting, return_exceptions=True)
+        await super().shutdown(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Handle a signal. Can run at any moment, so it only notifies the event loop."""
+        if self._first is None:
+            self._first = monotonic()
+            self._loop.call_soon_threadsafe(self._begin, max(0.0, self._seconds - RESERVED_SECONDS))
+        elif sig == signal.SIGTERM and monotonic() - self._first < REPEAT_SECONDS:
+            return
+        elif not self.status:
+            self.status = 128 + sig
+            self._loop.call_soon_threadsafe(self._begin, None)
+        else:
+            os._exit(128 + sig)
+
+    def _begin(self, seconds: float | None) -> None:
+        if seconds is None:
+            end = Timer(FORCED_EXIT_SECONDS, os._exit, (self.status,))
+            end.daemon = True
+            end.start()
+        self._tasks.append(asyncio.create_task(self._shut_down(seconds)))
+
+    async def _shut_down(self, seconds: float | None) -> None:
+        """Let answers run for `seconds` (None: no time), save what the rest have, then let uvicorn end."""
+        state = cast(FastAPI, self.config.app).state
+        live = state.conversations.live_runs
+        self.force_exit = self.force_exit or seconds is None
+        running = live.count
+        if seconds is not None and running:
+            answers = "one answer" if running == 1 else f"{running} answers"
+            self._say(f"Going down: {answers} may go on for {seconds:.0f} s. Press Ctrl-C again to end at once.")
+        patience = HURRIED_SAVE_SECONDS if seconds is None else seconds + self._seconds
+        await asyncio.wait({asyncio.create_task(live.close(seconds or 0.0))}, timeout=patience)
+        if running and not self.force_exit:
+            left = self._seconds - (monotonic() - cast(float, self._first))
+            longest = min(LAST_UPDATE_SECONDS, max(RESERVED_SECONDS, left))
+            await _wait_until_pages_are_current(state.queue, longest)
+        end_heartbeats(state.page)
+        state.queue.close()
+        self.should_exit = True
+
+
+async def _wait_until_pages_are_current(queue: BoundedQueue, seconds: float) -> None:
+    """Wait at most `seconds` until the pages have read their last update and what they requested after it."""
+    end = monotonic() + seconds
+    quiet = monotonic() + QUIET_SECONDS
+    while monotonic() < min(end, quiet):
+        if queue.has_unsent:
+            quiet = monotonic() + QUIET_SECONDS
+        await asyncio.sleep(POLL_SECONDS)
+
 
 NEEDS = "A share link needs the network: Gradio's relay and its frpc program, which is fetched once."
 

@@ -24,7 +24,7 @@ from hypothesis import given, settings
 from PIL import Image as Pillow
 
 from agent import Agent, Context, InputError, Seals, Suspension, ask_user
-from agent.cli.history_file import ConversationFile, ConversationState
+from agent.cli.chat import ConversationFile, ConversationState
 from agent.settings import ROOT
 from tests.support.fakes import Call, FakeConnection, Step
 from tests.support.forked_apps import Imported, imported

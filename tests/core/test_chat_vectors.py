@@ -12,7 +12,7 @@ from agent.files.ranking import fused, indexed
 from agent.files.vectors import digest_of
 from agent.history import PROGRAM, PROGRAM_VECTORS
 from agent.runtime import chat_vectors
-from agent.runtime.shared_stores import SHARED_STORES, StoreAddress
+from agent.runtime.loop_thread import SHARED_STORES, StoreAddress
 from tests.support import stored_chats
 from tests.support.embeddings import hashed_vectors
 from tests.support.ports import free_port

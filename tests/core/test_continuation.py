@@ -16,9 +16,8 @@ from agent.errors import InputError
 from agent.files.store import MediaStore
 from agent.history import Conversation, Entry
 from agent.history.memory import MemoryStore
-from agent.messages.continuation import unfinished_text
 from agent.messages.openai import to_openai
-from agent.messages.repair import prepare_messages
+from agent.messages.repair import prepare_messages, unfinished_text
 from agent.models.catalog import load_catalog
 from agent.providers.discovery import discover
 from agent.web.chat.journal import Omitted, StoreJournal

@@ -21,8 +21,8 @@ from agent import (
 )
 from agent.events import Observer, ResponseEmitted, RunStarted
 from agent.messages.repair import repair
-from agent.run import Run
 from agent.runtime import agent_loop
+from agent.runtime.run import Run
 from tests.support.fakes import Act, Call, FakeConnection, Step, Words
 from tests.support.media_files import picture
 

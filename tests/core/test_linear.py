@@ -41,7 +41,6 @@ from agent.files.excel import _unescaped
 from agent.files.images import _clean_gif, _clean_jpeg, _clean_png, _clean_webp
 from agent.files.locate import find_passage
 from agent.files.mail import _decoded_words, enriched_text, html_text, read_eml, rtf_text
-from agent.files.mime import detect_mime
 from agent.files.number_formats import number_text
 from agent.files.parts import extracted_text, fence, from_base64, from_data_url
 from agent.files.store import display_name
@@ -50,9 +49,8 @@ from agent.i18n.translator import LANGUAGES, Translator, negotiate
 from agent.messages.cited_documents import _Document, _documents_as_text, _with_pages
 from agent.messages.openai import from_openai
 from agent.models.catalog import load_catalog
-from agent.providers.errors import explain
+from agent.providers.errors import cut, explain, redact
 from agent.providers.event_reading import EventReader
-from agent.providers.redact import cut, redact
 from agent.providers.tool_emulation import ToolChoiceDecoder
 from agent.rendering.formulas import Formula, to_mathml
 from agent.rendering.html import html_mark
@@ -60,6 +58,7 @@ from agent.rendering.markdown import to_blocks
 from agent.rendering.sources import Sources
 from agent.responses import StreamDecoder, fix_surrogates
 from agent.settings import ROOT
+from agent.system.media_types import detect_mime
 from agent.telemetry import Redactor
 from agent.tools import arithmetic
 from agent.transfer.imported import LeftOut
@@ -656,7 +655,7 @@ ALL = list(patterns())
 def test_patterns_are_found() -> None:
     modules = {one.where.partition(":")[0] for one in ALL}
     assert {
-        "agent.providers.redact",
+        "agent.providers.errors",
         "agent.telemetry",
         "agent.files.store",
         "agent.i18n.translator",

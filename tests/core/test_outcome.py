@@ -21,7 +21,7 @@ from agent.runtime.agent_loop import AgentLoop, MessageLog, ResultBuilder, ToolC
 from agent.runtime.model_request import ModelRequests
 from agent.runtime.outcome import LONGEST_REASON, Outcome
 from agent.runtime.run_stream import RunStream
-from agent.runtime.usage_meter import UsageMeter
+from agent.runtime.usage import UsageMeter
 from agent.suspension.seals import Seals
 from agent.tools.function_tools import ask_user
 from agent.web.chat.answers import LiveRun, LiveRuns

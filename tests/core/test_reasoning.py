@@ -12,7 +12,7 @@ from pydantic.alias_generators import to_camel
 
 from agent import Agent, Effort, Endpoint, ModelSpec, connect
 from agent.models.catalog import load_catalog
-from agent.providers.reasoning import effort_note, is_off, least, nearest
+from agent.providers.connection import effort_note, is_off, least, nearest
 from tests.support import dialects
 from tests.support.dialect_server import Playing, Reply
 from tests.support.models import QWEN3

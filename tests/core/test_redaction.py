@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from agent.providers.redact import HIDDEN
+from agent.providers.errors import HIDDEN
 from agent.telemetry import Redactor
 
 OWN = "correct-horse-battery"

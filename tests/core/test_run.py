@@ -305,7 +305,7 @@ async def test_unopenable_toolset_ends_run(agent: Agent, server: Running, toolse
 async def test_failing_or_slow_close_does_not_block(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     result = await with_tools(agent, RecordingToolset(closes=lambda: raises(OSError("gone")))).ask("!text Done.")
     assert (result.finish_reason, result.text) == ("stop", "Done.")
-    monkeypatch.setattr("agent.runtime.tool_sessions.CLOSE_SECONDS", 0.05)
+    monkeypatch.setattr("agent.tools.function_tools.CLOSE_SECONDS", 0.05)
     late = asyncio.Event()
     toolset = RecordingToolset(closes=late.wait)
     assert (await with_tools(agent, toolset).ask("!text Done.")).text == "Done."

@@ -16,9 +16,9 @@ from pydantic_ai.messages import BinaryContent, ModelResponse, ToolCallPart, Too
 
 from agent import Agent, Endpoint, InputError, Limits, RunResult, connect, tool
 from agent.history import Timings
-from agent.limits import FAILURE_POLICIES
+from agent.limits import FAILURE_POLICIES, BudgetUsed
 from agent.models.catalog import Price
-from agent.runtime.budget import LONGEST_CYCLE, Budget, BudgetUsed
+from agent.runtime.usage import LONGEST_CYCLE, Budget
 from agent.settings import ROOT
 from agent.suspension.suspended_run import Refuse
 from agent.tools.function_tools import as_tool, ask_user

@@ -35,10 +35,10 @@ from agent.errors import ConfigError, SuspensionError
 from agent.files.store import MediaStore
 from agent.history import Conversation, Entry
 from agent.history.memory import MemoryStore
+from agent.limits import BudgetUsed
 from agent.messages.openai import to_openai
 from agent.messages.repair import prepare_messages, repair, unanswered_calls
-from agent.response_types import ToolResultContent
-from agent.runtime.budget import BudgetUsed
+from agent.responses import ToolResultContent
 from agent.settings import ROOT
 from agent.suspension import seals as seals_module
 from agent.suspension.ledger import FileLedger, MemoryLedger, SqliteLedger

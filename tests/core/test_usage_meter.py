@@ -10,7 +10,7 @@ from agent.history import Entry, Note, Timings
 from agent.history.codec import dump_entries, load_entries
 from agent.models.catalog import Price
 from agent.runtime import usage_meter
-from agent.runtime.usage_meter import UsageMeter
+from agent.runtime.usage import UsageMeter
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ import pytest
 from agent import ModelSpec
 from agent.errors import InputError
 from agent.files.kinds import PDF
-from agent.files.mime import detect_mime
 from agent.files.parts import extracted_text_of
 from agent.files.reading import render_page
 from agent.files.transcribe import Transcriber
-from agent.providers.connection import Status
+from agent.models.weights import Status
 from agent.settings import load_settings as settings
+from agent.system.media_types import detect_mime
 from agent.web.chat.attached_documents import with_new_passages
 from agent.web.chat.attachments import PUBLIC_LIMITS, message_parts, plan_attachments
 from tests.support.documents import joined_pdf, pdf, scanned_pdf

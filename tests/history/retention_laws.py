@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 from agent.errors import Conflict, HistoryError, Limited, NotFound
 from agent.history.codec import dump_conversation, dump_entries
 from agent.history.contract import HistoryStore
-from agent.history.links import Link, digest_of, new_token
-from agent.history.records import Conversation, new_id, now
+from agent.history.records import Conversation, Link, digest_of, new_id, new_token, now
 from tests.history.conversation_laws import ODD, SECRET, STRANGERS, VERBS
 from tests.support.history_laws import (
     ALICE,

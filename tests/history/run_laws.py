@@ -18,8 +18,7 @@ from itertools import count
 from agent.errors import Conflict, HistoryError, NotFound
 from agent.history.codec import dump_conversation, dump_entries
 from agent.history.contract import HistoryStore
-from agent.history.records import Conversation, Entry, new_id, now
-from agent.history.run_events import LEASE_SECONDS, WATCHED_SECONDS, RunEvent, RunEvents
+from agent.history.records import LEASE_SECONDS, WATCHED_SECONDS, Conversation, Entry, RunEvent, RunEvents, new_id, now
 from tests.support.history_laws import (
     ALICE,
     MALLORY,

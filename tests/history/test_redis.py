@@ -323,7 +323,7 @@ async def test_missing_driver_says_what_to_install(tmp_path: Path, monkeypatch: 
     for name in [name for name in sys.modules if name.partition(".")[0] == "redis"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "redis", None)
-    for name in ("agent.history.redis", "agent.history.redis_storage", "agent.history.redis_server"):
+    for name in ("agent.history.redis", "agent.history.redis", "agent.history.redis_server"):
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(ConfigError, match=r"requirements-stores.txt, or pip install '.\[redis\]'"):
         await open_store("redis://localhost", folder=tmp_path)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from pydantic_ai.messages import BinaryContent, ModelMessage, ModelRequest, ToolReturnPart, UserPromptPart
 
 from agent.history import Conversation, Entry, HistoryStore, Note
-from agent.history.run_events import RunEvent, join_events, split_events
+from agent.history.records import RunEvent, join_events, split_events
 from agent.history.search import EXCERPT_CHARACTERS, fold, hit_in, places_of, words_of
 from tests.support.history_stores import ALICE, chain, grown, prompt
 from tests.support.strategies import TEXT, conversations

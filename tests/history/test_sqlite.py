@@ -19,7 +19,7 @@ import pytest
 
 from agent.errors import ConfigError, HistoryError
 from agent.history import HistoryStore, now
-from agent.history.sql.schema import LEASE, VERSION
+from agent.history.sql.database import LEASE, VERSION
 from agent.history.sql.sqlite import SqliteStore
 from agent.history.sql.sqlite_wipe import empty_log, wipe_pages
 from agent.history.sql.store import RECENT
@@ -451,7 +451,7 @@ import asyncio, os, shutil, signal, sqlite3, sys
 from contextlib import aclosing, closing
 from pathlib import Path
 from agent.history.sql import sqlite
-from agent.history.sql.schema import VERSION
+from agent.history.sql.database import VERSION
 
 old, path = Path(sys.argv[1]), Path(sys.argv[1] + ".used")
 connect, passed = sqlite3.connect, 0

@@ -23,9 +23,9 @@ from agent.local.launch import VLLM_STEPS, launch_llama
 from agent.local.llama_server import usable_cores
 from agent.local.manager import LocalModels, ServedModel, Status
 from agent.local.vllm_server import progress
-from agent.local.weights import SMOLLM2, Weights, fetch
 from agent.models.catalog import load_catalog
 from agent.models.families import family
+from agent.models.weights import SMOLLM2, Weights, fetch
 from agent.providers.connection import Endpoint
 from agent.providers.discovery import discover
 from agent.providers.embeddings import ServerEmbedder

@@ -13,7 +13,7 @@ from pydantic_ai.messages import ModelRequest, SystemPromptPart, UserPromptPart
 from agent import Agent
 from agent.i18n.translator import LANGUAGES, Translator
 from agent.local.launch import launch_llama
-from agent.local.weights import SMOLLM2, find
+from agent.models.weights import SMOLLM2, find
 from agent.providers.chat_completions import ChatCompletionsConnection, with_examples
 from agent.providers.connection import Endpoint, connect
 from agent.settings import load_settings

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from agent.errors import LocalModelError, WeightsMismatch
-from agent.local import weights
-from agent.local.weights import Pinned, fetch, find
+from agent.models import weights
+from agent.models.weights import Pinned, fetch, find
 from tests.support.hub_server import serving
 from tests.support.hub_state import Hub
 from tests.support.toy_weights import from_hub
@@ -250,7 +250,7 @@ async def test_hub_cache_is_used(tmp_path: Path) -> None:
 
 FETCHER = """
 import asyncio, pathlib, pickle, sys
-from agent.local.weights import fetch
+from agent.models.weights import fetch
 weights = pickle.loads(bytes.fromhex(sys.argv[1]))
 report = lambda have, total: print("HAVE", have, flush=True)
 print("PATH", asyncio.run(fetch(weights, pathlib.Path(sys.argv[2]), report=report)))

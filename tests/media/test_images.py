@@ -26,10 +26,10 @@ from agent.files import sandbox
 from agent.files.convert import convert_file
 from agent.files.images import KINDS as KINDS_READ
 from agent.files.images import ImageLimits, convert_image
-from agent.files.mime import detect_mime, label
 from agent.files.sandbox import SandboxJob
 from agent.files.sandbox_limits import landlock
 from agent.settings import ROOT
+from agent.system.media_types import detect_mime, label
 from tests.conftest import becomes
 from tests.support import media_files
 from tests.support.media_files import drawn, encoded, exif, gif_of, harmful_pictures, picture, red_corner

@@ -19,7 +19,6 @@ from pydantic_ai.messages import UserPromptPart as Prompt
 from agent import Agent, Endpoint, InputError, ModelSpec, connect, display, tool
 from agent.errors import NotFound
 from agent.files.convert import convert_messages, image_limits, sound_limits
-from agent.files.mime import detect_mime
 from agent.files.parts import text_file_of
 from agent.files.references import with_data, with_references
 from agent.files.store import MediaStore
@@ -27,6 +26,7 @@ from agent.history.memory import MemoryStore
 from agent.models.catalog import load_catalog
 from agent.providers.connection import ServedModel
 from agent.settings import LocalSettings, Settings
+from agent.system.media_types import detect_mime
 from agent.web.chat.attachments import message_parts, plan_attachments
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations

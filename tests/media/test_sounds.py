@@ -13,10 +13,10 @@ import pytest
 from agent.errors import InputError
 from agent.files import sandbox_worker
 from agent.files.convert import SoundLimits, convert_audio
-from agent.files.mime import detect_mime
 from agent.files.sandbox import SandboxJob, run_decoder
 from agent.files.sandbox_worker import RATE, SPARE_SECONDS
 from agent.settings import ROOT
+from agent.system.media_types import detect_mime
 from tests.support import media_files
 from tests.support.gate_rows import gate_rows
 from tests.support.media_files import FORMATS, heard, sound, tone

@@ -20,17 +20,16 @@ from pydantic_ai.messages import BinaryContent, ModelRequest, TextContent, UserP
 from agent.errors import InputError
 from agent.files import transcribe
 from agent.files.convert import convert_file
-from agent.files.mime import ConvertedMedia
 from agent.files.parts import extracted_text, extracted_text_of
+from agent.files.remarks import ConvertedMedia
 from agent.files.sandbox import SandboxProgram
 from agent.files.store import MediaStore
 from agent.files.transcribe import TRANSCRIPTION_MODELS, Kind, Transcriber
 from agent.history.memory import MemoryStore
 from agent.i18n.translator import Translator
-from agent.local.weights import HubFile, Pinned, find
 from agent.messages.adapt import adapt
 from agent.models.catalog import load_catalog
-from agent.providers.connection import Status
+from agent.models.weights import HubFile, Pinned, Status, find
 from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.settings import load_settings as settings
 from agent.web.chat.attachments import PRIVATE_LIMITS, PUBLIC_LIMITS, message_parts, plan_attachments

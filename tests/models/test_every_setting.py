@@ -45,9 +45,8 @@ from agent.web.chat.conversations import Conversations
 from agent.web.chat.links import ChatLinks, LinkChoices
 from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.visitor import Visitor
-from agent.web.log_levels import LogLimit
 from agent.web.middleware.visitor_cookie import VisitorCookies
-from agent.web.server import serve
+from agent.web.server import LogLimit, serve
 from bench.attack.client import Client
 from tests.support import launched_servers
 from tests.support.dialect_server import playing

@@ -14,7 +14,8 @@ from agent.files.store import MediaStore
 from agent.history.memory import MemoryStore
 from agent.messages.repair import CUT_THOUGHTS, prepare_messages
 from agent.models.catalog import ModelSpec, guess, load_catalog
-from agent.providers.connection import Endpoint, ServedModel, Status
+from agent.models.weights import Status
+from agent.providers.connection import Endpoint, ServedModel
 from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations

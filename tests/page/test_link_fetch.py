@@ -16,9 +16,9 @@ from playwright.sync_api import Locator, expect
 from agent.errors import ConfigError, InputError, Limited
 from agent.fetch import Guard
 from agent.settings import PublicSettings, load_settings
-from agent.web.chat.link_fetch import LinkFetcher
 from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.visitor import Visitor as Asker
+from agent.web.message_routes import LinkFetcher
 from tests.conftest import App, Visitor
 from tests.support import media_files
 from tests.support.scripted_server import Config, Running, running

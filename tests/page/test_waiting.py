@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import expect
 
-from agent.local.weights import QWEN3_06B
+from agent.models.weights import QWEN3_06B
 from tests.conftest import CONFIG, App, Visitor
 from tests.support import media_files
 from tests.support.hub_server import serving

@@ -65,10 +65,10 @@ LAZY = {
     ("agent.providers.connection", "agent.providers.embeddings"),
     *(("agent.cli.main", name) for name in ("agent", "agent.doctor", "agent.deploy")),
     ("agent.local.connect_by_name", "agent.local.connection"),
-    ("agent.arguments", "agent.tools.presets"),
+    ("agent.runtime.arguments", "agent.tools.presets"),
     ("agent.tools.presets", "agent.tools.mcp"),
     *(("agent.history.open_store", f"agent.history.{name}") for name in STORES),
-    ("agent.files.sandbox_limits", "agent.system.rlimits"),
+    ("agent.files.sandbox_limits", "agent.system.resources"),
     *(("agent.suspension.ledger", f"agent.suspension.{name}_ledger") for name in ("postgres", "redis")),
 }
 """Modules that are imported late, inside a function or by name, so that only the requested provider is loaded.
@@ -83,11 +83,11 @@ GRADIO_THEMES = "gradio.themes"
 
 DEFAULT_POOL = {
     "agent.chat": "closes its own loop",
-    "agent.cli.history_file": "the terminal has one person",
+    "agent.cli.chat": "the terminal has one person",
     "agent.doctor.storage": "the doctor has one person",
     "agent.fetch": "loads certificates, once",
     "agent.history.sql.sqlite": "makes the file, once",
-    "agent.local.weights": "loads a model for the owner",
+    "agent.models.weights": "loads a model for the owner",
     "agent.local.process": "loads certificates, once",
     "agent.local.manager": "looks for a model of the owner",
     "agent.providers.connection": "imports a vendor's SDK",

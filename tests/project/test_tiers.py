@@ -15,7 +15,7 @@ ROW = re.compile(r"^- ((?:(?!\n- ).)+?)\s`(test_\w+)`$", re.MULTILINE | re.DOTAL
 
 DEPENDENCIES = {
     "test-vllm": ["agent/run.py", "agent/providers/errors.py", "requirements-app.txt", "tests/local/test_vllm.py"],
-    "test-container": ["Dockerfile", "agent/web/server.py", "agent/local/weights.py", "requirements-gpu.txt"],
+    "test-container": ["Dockerfile", "agent/web/server.py", "agent/models/weights.py", "requirements-gpu.txt"],
     "test-space": [
         "README.md",
         "requirements.txt",

@@ -21,7 +21,7 @@ from agent.history.codec import dump_entries, load_entries
 from agent.models.catalog import load_catalog
 from agent.responses import finalize
 from agent.result import RunResult
-from agent.transfer.file_links import FileLinks
+from agent.transfer.imported import FileLinks
 from agent.transfer.portable import renewed
 from tests.support import dialects
 from tests.support.dialect_server import Playing, Reply

@@ -11,7 +11,7 @@ from pydantic_ai.messages import BinaryContent
 
 from agent import Agent, Endpoint, Limits, ModelSpec, connect
 from agent.models.catalog import load_catalog
-from agent.run import Run
+from agent.runtime.run import Run
 from tests.support import dialects
 from tests.support.dialect_server import Playing, Reply
 from tests.support.media_files import MP3, PNG, WAV

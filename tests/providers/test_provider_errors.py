@@ -20,8 +20,7 @@ from pydantic_ai.exceptions import (
 
 from agent import Agent, Endpoint, Limits, MissingKey, ProviderError, connect
 from agent.models.catalog import load_catalog
-from agent.providers.errors import explain, missing_key
-from agent.providers.redact import HIDDEN, redact
+from agent.providers.errors import HIDDEN, explain, missing_key, redact
 from tests.support import dialects
 from tests.support.dialect_server import Playing, Reply
 from tests.tiers import examples

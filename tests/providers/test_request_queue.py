@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent import Agent, Endpoint, Limits, ModelSpec, Run, connect
-from agent.providers.request_queue import MAX_OVERTAKEN, RequestQueue, acting_for
+from agent.system.request_queue import MAX_OVERTAKEN, RequestQueue, acting_for
 from tests.support.scripted_server import Config, Running
 
 SPEC = ModelSpec(id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="Qwen3", provider="llama.cpp", reasoning=True)

@@ -41,7 +41,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.settings import ModelSettings, ToolOrOutput
 
 from agent import Agent, Endpoint, connect
-from agent.local.weights import SMOLLM2, Weights, fetch
+from agent.models.weights import SMOLLM2, Weights, fetch
 from agent.providers.tool_emulation import (
     ToolChoice,
     ToolChoiceDecoder,

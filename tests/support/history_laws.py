@@ -21,8 +21,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
 
 from agent.errors import AgentError, Conflict, HistoryError, NotFound
 from agent.history.contract import HistoryStore
-from agent.history.records import Conversation, Entry, now
-from agent.history.run_events import RunEvent, RunEvents
+from agent.history.records import Conversation, Entry, RunEvent, RunEvents, now
 from agent.suspension.ledger import Ledger
 
 PROCESS_SECONDS = 60.0

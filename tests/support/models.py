@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 
 from agent.models.catalog import ModelSpec
-from agent.providers.connection import Endpoint, ServedModel, Status
+from agent.models.weights import Status
+from agent.providers.connection import Endpoint, ServedModel
 
 QWEN3 = ModelSpec(id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="Qwen3", provider="vllm", reasoning=True)
 SMALL = ModelSpec(id="local:small", name="small", label="Small", provider="llama.cpp", tools="none")

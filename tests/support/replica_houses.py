@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agent.files.store import MediaStore
 from agent.history import HistoryStore
-from agent.history.run_events import LEASE_SECONDS
+from agent.history.records import LEASE_SECONDS
 from agent.models.catalog import ModelSpec
 from agent.providers.connection import Endpoint, ServedModel
 from agent.settings import LocalSettings, PublicSettings, Settings

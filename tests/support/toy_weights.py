@@ -2,8 +2,8 @@
 
 import hashlib
 
-from agent.local.weights import HubFile, Weights
 from agent.models.catalog import ModelSpec
+from agent.models.weights import HubFile, Weights
 
 SPEC = ModelSpec(id="local:toy", name="toy", label="Toy", provider="llama.cpp", tools="none", context_tokens=512)
 

@@ -11,7 +11,7 @@ import numpy as np
 from ctranslate2.specs import common_spec, whisper_spec
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from agent.local.weights import HubFile, Pinned
+from agent.models.weights import HubFile, Pinned
 
 WIDTH = 64
 SPECIAL = ("<|endoftext|>", "<|startoftranscript|>", "<|en|>", "<|translate|>", "<|transcribe|>", "<|startoflm|>")

@@ -23,7 +23,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from agent.local.weights import SMOLLM2, fetch
+from agent.models.weights import SMOLLM2, fetch
 from agent.settings import ROOT
 from tests.support.ports import free_port
 

@@ -20,8 +20,7 @@ from pydantic_ai.messages import BinaryContent, ToolCallPart, ToolReturnPart
 
 from agent import Agent, InputError, tool
 from agent.errors import ToolError
-from agent.tools.function_tools import Tool, as_tool, execute
-from agent.tools.returned import MAX_RESULT
+from agent.tools.function_tools import MAX_RESULT, Tool, as_tool, execute
 from tests.support.strategies import JSON, TEXT
 from tests.tiers import examples
 

@@ -26,8 +26,8 @@ from agent.rendering.markdown import BEGIN, END
 from agent.rendering.sources import Mark, Sources
 from agent.transfer.document import blocks_of
 from agent.transfer.export import markdown_mark, to_markdown
-from agent.transfer.file_links import FileLinks
 from agent.transfer.html import to_html
+from agent.transfer.imported import FileLinks
 from agent.transfer.portable import renewed
 from agent.transfer.shared import NOT_INCLUDED, shared_entries
 from tests.support.history_stores import chain, prompt

@@ -34,9 +34,8 @@ from agent.history.sql.sqlite import SqliteStore
 from agent.responses import Response
 from agent.web.chat.answers import LiveRuns, RunningAnswers
 from agent.web.chat.branches import Branches
-from agent.web.chat.expiry import FOR_EVER, delete_conversation
+from agent.web.chat.expiry import FOR_EVER, KEPT_SECONDS, OrphanedFiles, delete_conversation
 from agent.web.chat.journal import Omitted, StoreJournal
-from agent.web.chat.orphaned_files import KEPT_SECONDS, OrphanedFiles
 from agent.web.chat.storage_quota import StorageQuota
 from agent.web.chat.transcript import is_prompt
 from agent.web.chat.visitor import Visitor

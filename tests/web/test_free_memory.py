@@ -24,7 +24,7 @@ def kept(before: str = "") -> int:
 
 @pytest.mark.slow
 def test_fixed_limits_return_memory_of_all_threads() -> None:
-    fixed = kept("from agent.system.malloc import return_free_memory\nassert return_free_memory()")
+    fixed = kept("from agent.system.resources import return_free_memory\nassert return_free_memory()")
     assert fixed < KEPT_MB < PEAK_MB // 2 < kept()
 
 

@@ -11,7 +11,8 @@ from agent.errors import InputError
 from agent.files.store import MediaStore
 from agent.history.memory import MemoryStore
 from agent.models.catalog import ModelSpec
-from agent.providers.connection import Endpoint, ServedModel, Status
+from agent.models.weights import Status
+from agent.providers.connection import Endpoint, ServedModel
 from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations

@@ -44,12 +44,12 @@ from agent.web.chat.transcript import to_turns
 from agent.web.chat.turns import LONGEST_MARKDOWN, MOST_HTML, newest_turns, render_turn
 from agent.web.chat.views import ChatView
 from agent.web.conversation_routes import ConversationRoutes, answering
+from agent.web.health import LOOP_LATE_SECONDS, Watchdog
 from agent.web.heavy_work import HeavyResponse, HeavyWork, RequestLimit, RequestSlot, TooManyRequests
 from agent.web.link_routes import PAGES, LinkPageRoutes
 from agent.web.middleware.visitor_cookie import CookieJar, VisitorCookies
 from agent.web.run_event_routes import STREAMS_PER_OWNER, RunEventRoutes
 from agent.web.transfer_routes import EXPORTS_A_MINUTE, EXPORTS_PER_OWNER, TransferRoutes
-from agent.web.watchdog import LOOP_LATE_SECONDS, Watchdog
 from tests.support.asgi_requests import asked, longest_step, never
 from tests.support.gate_rows import gate_rows
 from tests.support.history_laws import chain, prompt

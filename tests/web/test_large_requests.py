@@ -29,8 +29,8 @@ from agent.web import housekeeping
 from agent.web.app import create_app
 from agent.web.chat.attachments import MAX_TEXT
 from agent.web.chat.choices import MAX_PROMPT_CHARACTERS
+from agent.web.chat.expiry import PROBE
 from agent.web.chat.links import MAX_LINKS
-from agent.web.chat.orphaned_files import PROBE
 from agent.web.chat.transcript import is_prompt
 from agent.web.heavy_work import REQUESTS_EACH, REQUESTS_PER_ADDRESS, RequestLimit, TooManyRequests
 from agent.web.middleware.isolation import API, IsolationMiddleware

@@ -9,7 +9,7 @@ import pytest
 SERVER = """
 import asyncio, os, resource, socket, sys
 import uvloop
-from agent.web.shutdown import accept_connections
+from agent.web.server import accept_connections
 
 class Greet(asyncio.Protocol):
     def connection_made(self, transport):

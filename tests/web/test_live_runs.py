@@ -14,11 +14,10 @@ from agent import Agent
 from agent.i18n.translator import ENGLISH
 from agent.tools.function_tools import Tool, tool
 from agent.web import answer_frames, run_event_routes
-from agent.web.answer_frames import TEXT_SECONDS, WAIT_SECONDS, TurnFrames
 from agent.web.chat.answers import EVENT_SECONDS, LiveRuns
 from agent.web.chat.turns import TurnRenderer
 from agent.web.chat.views import RunningTurn
-from agent.web.run_event_routes import stream
+from agent.web.run_event_routes import TEXT_SECONDS, WAIT_SECONDS, TurnFrames, stream
 from tests.support.clocks import run_without_waiting
 from tests.support.fakes import Act, Call, FakeConnection, Pause, Step, Words
 from tests.support.views import unstored

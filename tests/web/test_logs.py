@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from agent.web import log_levels
-from agent.web.log_levels import LogLimit
+from agent.web.server import LogLimit
 from tests.conftest import App, Visitor
 
 MARK = "cormorant"

@@ -5,7 +5,7 @@ import pytest
 from fastapi import FastAPI
 
 from agent.history.memory import MemoryStore
-from agent.history.run_events import RunEvent, RunEvents
+from agent.history.records import RunEvent, RunEvents
 from agent.web.chat.answers import LiveRuns, RunningAnswer, RunningAnswers
 from agent.web.run_event_routes import Frames, RunEventRoutes, RunFrames
 from tests.support.history_stores import started

@@ -19,7 +19,7 @@ from redis import Redis
 from agent.errors import AgentError, Conflict, Limited, NotFound
 from agent.files.store import MediaStore
 from agent.history import Conversation, RunEvent, now
-from agent.history.run_events import RunEvents
+from agent.history.records import RunEvents
 from agent.settings import PublicSettings
 from agent.web.chat.answers import RunningAnswer, RunningAnswers
 from agent.web.chat.choices import Choices

@@ -26,7 +26,8 @@ from agent.files.store import MediaStore
 from agent.history import Conversation, Entry, Note
 from agent.history.memory import MemoryStore
 from agent.models.catalog import ModelSpec
-from agent.providers.connection import Endpoint, ServedModel, Status
+from agent.models.weights import Status
+from agent.providers.connection import Endpoint, ServedModel
 from agent.rendering.bubbles import Turn as ShownTurn
 from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.suspension.suspended_run import Approve, Refuse

@@ -21,16 +21,15 @@ from agent.files.store import MediaStore
 from agent.history import Conversation, Entry, HistoryStore
 from agent.history.key_value import KeyValueRuns
 from agent.history.memory import MemoryStore
-from agent.history.run_events import RunEvent, RunEvents, UnfinishedRun
+from agent.history.records import RunEvent, RunEvents, UnfinishedRun
 from agent.i18n.translator import ENGLISH
 from agent.responses import Response
-from agent.web.answer_frames import TurnFrames
 from agent.web.chat.answers import LiveRun, LiveRuns, StoredRun
 from agent.web.chat.journal import Omitted, StoreJournal
 from agent.web.chat.recovery import LostRuns, partial_answer
 from agent.web.chat.transcript import TurnBubble, fold_responses, to_turns
 from agent.web.chat.views import RunningTurn
-from agent.web.run_event_routes import CHUNK, RunFrames, StoredFrames, stream
+from agent.web.run_event_routes import CHUNK, RunFrames, StoredFrames, TurnFrames, stream
 from tests.support.fakes import Act, FakeConnection, Step, Words
 from tests.support.history_stores import end_as_lost
 from tests.support.models import QWEN3

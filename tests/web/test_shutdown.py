@@ -29,8 +29,8 @@ from playwright.sync_api import expect
 from pydantic_ai.messages import ModelResponse, TextPart
 
 from agent.history.codec import load_entries
-from agent.local.weights import SMOLLM2, fetch
-from agent.web.shutdown import REPEAT_SECONDS
+from agent.models.weights import SMOLLM2, fetch
+from agent.web.server import REPEAT_SECONDS
 from tests.conftest import CONFIG, ROOT, App, Visitor
 from tests.support import redis_servers
 from tests.support.ports import free_port

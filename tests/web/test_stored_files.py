@@ -24,8 +24,8 @@ from agent.providers.connection import Endpoint, ServedModel
 from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
+from agent.web.chat.expiry import KEPT_SECONDS, PROBE, OrphanedFiles
 from agent.web.chat.journal import Omitted, StoreJournal, branch
-from agent.web.chat.orphaned_files import KEPT_SECONDS, PROBE, OrphanedFiles
 from agent.web.chat.storage_quota import StorageQuota
 from agent.web.chat.visitor import Visitor
 from tests.conftest import App, becomes

@@ -42,9 +42,7 @@ def test_page_starts_without_unix_modules(tmp_path: Path) -> None:
 
 
 def test_sandboxed_process_starts_without_limits() -> None:
-    code = (
-        "import sys; sys.modules['resource'] = None; from agent.system.rlimits import limit_worker; limit_worker(1, 1)"
-    )
+    code = "import sys; sys.modules['resource'] = None; from agent.system.resources import limit_worker; limit_worker(1, 1)"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60, check=True)
 
 
@@ -52,7 +50,7 @@ WITHOUT_LOCKS = """
 import asyncio, sys
 sys.modules["fcntl"] = None
 from pathlib import Path
-from agent.local.weights import fetch
+from agent.models.weights import fetch
 from tests.support.toy_weights import from_hub
 asyncio.run(fetch(from_hub(b"x" * 1000), Path(sys.argv[1]), report=lambda have, total: None))
 """

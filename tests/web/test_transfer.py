@@ -30,10 +30,9 @@ from agent.i18n.translator import ENGLISH
 from agent.settings import LocalSettings, Settings
 from agent.transfer.export import FORMATS
 from agent.transfer.portable import export_json
-from agent.web.chat.chat_copies import ChatCopies
 from agent.web.chat.expiry import IMPORT_TIME, ExpiredConversations, hidden
 from agent.web.chat.importer import AT_ONCE, Importer, ImportResult
-from agent.web.chat.links import ChatLinks, LinkChoices
+from agent.web.chat.links import ChatCopies, ChatLinks, LinkChoices
 from agent.web.chat.storage_quota import FAR_FUTURE, StorageQuota
 from agent.web.chat.visitor import Visitor
 from tests.conftest import CONFIG, App, becomes

@@ -37,11 +37,11 @@ from agent.rendering import markdown
 from agent.rendering.bubbles import Turn as ShownTurn
 from agent.rendering.bubbles import edits
 from agent.responses import BubbleMarker, Piece, Response
-from agent.web.answer_frames import TurnFrames
 from agent.web.chat.answers import LiveRuns
 from agent.web.chat.transcript import ConversationTurn, fold_responses, relabel_last, to_turns
 from agent.web.chat.turns import TurnRenderer, render_turn
 from agent.web.chat.views import RunningTurn
+from agent.web.run_event_routes import TurnFrames
 from tests.support.fakes import FakeConnection, Step, Words
 from tests.support.history_stores import prompt
 from tests.support.scripted_runs import chunks

@@ -28,8 +28,7 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 from agent.errors import ConfigError, HistoryError, StoreUnavailable
 from agent.history.records import shift_of
 from agent.history.server_errors import connection_reason, refusal_reason, unreachable, unusable
-from agent.history.sql.database import Row, Value, Values, Work
-from agent.history.sql.schema import TABLES, VERSION
+from agent.history.sql.database import TABLES, VERSION, Row, Value, Values, Work
 from agent.history.uninterrupted import UninterruptedWork
 from agent.i18n.text import _
 

@@ -22,8 +22,7 @@ from typing import Self, TypeVar
 
 from agent.errors import AgentError, ConfigError, HistoryError, reason_of
 from agent.history.records import now, steady_of
-from agent.history.sql.database import Row, Value, Values, Work
-from agent.history.sql.schema import LEASE, TABLES, VERSION
+from agent.history.sql.database import LEASE, TABLES, VERSION, Row, Value, Values, Work
 from agent.history.sql.sqlite_wipe import (
     HIDE,
     deletions,

@@ -19,27 +19,31 @@ from agent.history.codec import (
     stored_title,
 )
 from agent.history.contract import LinkStore, RetentionStore, RunStore, delete_vectors
-from agent.history.links import NO_LINK, USED_DIGEST, Link, dump_link, live_links, load_link, too_many
 from agent.history.records import (
     CHANGED_ELSEWHERE,
+    LEASE_SECONDS,
     NO_CONVERSATION,
     NO_ENTRY,
-    Conversation,
-    Entry,
-    steady_of,
-    versions_of,
-)
-from agent.history.run_events import (
-    LEASE_SECONDS,
+    NO_LINK,
     NO_RUN,
     RENEWED_SECONDS,
     RUN_CONFLICT,
+    USED_DIGEST,
     WATCHED_SECONDS,
+    Conversation,
+    Entry,
+    Link,
     RunEvent,
     RunEvents,
     UnfinishedRun,
+    dump_link,
     join_events,
+    live_links,
+    load_link,
     split_events,
+    steady_of,
+    too_many,
+    versions_of,
 )
 from agent.history.search import ConversationHit, fold, hits_as_shown, hits_in, hits_with_branches, words_of
 from agent.history.sql.database import LIVE, Database, Row, Steps, Value, Values, single

@@ -36,6 +36,7 @@ from agent.transfer.imported import (
     FindFile,
     ImportedConversation,
     LeftOut,
+    Node,
 )
 from agent.transfer.imports.fields import (
     Attachments,
@@ -59,7 +60,6 @@ from agent.transfer.imports.fields import (
     unmarked,
     web_source,
 )
-from agent.transfer.tree import Node
 
 POINTERS = ("image_asset_pointer", "audio_asset_pointer", "video_container_asset_pointer")
 CONTEXTS = ("user_editable_context", "model_editable_context", "system_message", "developer_content")

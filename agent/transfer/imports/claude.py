@@ -31,6 +31,7 @@ from agent.transfer.imported import (
     FindFile,
     ImportedConversation,
     LeftOut,
+    Node,
 )
 from agent.transfer.imports.fields import (
     Attachments,
@@ -51,7 +52,6 @@ from agent.transfer.imports.fields import (
     tool_result,
     web_source,
 )
-from agent.transfer.tree import Node
 
 MAX_OPEN_CALLS = 100
 """Calls without a result that a message takes over from those before it."""

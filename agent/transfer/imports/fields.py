@@ -47,8 +47,9 @@ from agent.transfer.imported import (
     FindFile,
     ImportedConversation,
     LeftOut,
+    Node,
+    entries_of,
 )
-from agent.transfer.tree import Node, entries_of
 
 Messages = list[tuple[ModelMessage, Note]]
 """Messages in their order, each with its note."""

@@ -24,7 +24,7 @@ from pydantic_ai.messages import (
     UserContent,
 )
 
-from agent.files.mime import detect_mime
+from agent.system.media_types import detect_mime
 from agent.transfer.imported import (
     FAILED_ANSWER,
     FOREIGN_LINK,
@@ -38,6 +38,7 @@ from agent.transfer.imported import (
     FindFile,
     ImportedConversation,
     LeftOut,
+    Node,
 )
 from agent.transfer.imports.fields import (
     Attachments,
@@ -60,7 +61,6 @@ from agent.transfer.imports.fields import (
     tool_result,
     web_source,
 )
-from agent.transfer.tree import Node
 
 Part = ModelResponsePart | ToolReturnPart | None
 

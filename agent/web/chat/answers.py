@@ -19,10 +19,10 @@ from weakref import WeakValueDictionary
 from agent.errors import AgentError, Conflict, InputError, NotFound, StoreUnavailable
 from agent.history import Conversation, HistoryStore, Note, RunEvent, UnfinishedRun
 from agent.i18n.text import LocalizedText, _
-from agent.providers.connection import acting_for
 from agent.providers.retry import Wait
-from agent.response_types import make_response
-from agent.run import Run
+from agent.responses import make_response
+from agent.runtime.run import Run
+from agent.system.request_queue import acting_for
 from agent.web.chat.journal import Omitted, RunLog, StoreJournal, request_of
 from agent.web.chat.recovery import LostRuns
 from agent.web.chat.stored_entries import last_turn

@@ -14,15 +14,13 @@ from pydantic_ai.messages import (
 )
 
 from agent.errors import InputError
-from agent.files.document_limits import MAX_CHARACTERS
 from agent.files.for_model import document_room, fit_documents, may_have_text, takes_document
-from agent.files.kinds import LEFT_OUT, TEXT, Document, count_of
+from agent.files.kinds import LEFT_OUT, MAX_CHARACTERS, TEXT, Document, count_of
 from agent.files.long_documents import LongDocument, bytes_of, long_documents, read_again
-from agent.files.mime import ConvertedMedia
 from agent.files.parts import document_text, extracted_text_of
 from agent.files.passages import are_whole, excerpts, ranges_of, whole_size
 from agent.files.reading import read_document, read_text_file, render_page
-from agent.files.remarks import SENTENCES
+from agent.files.remarks import SENTENCES, ConvertedMedia
 from agent.files.store import ROUTE, MediaStore, id_of
 from agent.files.transcribe import ReportProgress, Transcriber
 from agent.i18n.text import N_, LocalizedText, _, listed

@@ -12,14 +12,15 @@ from agent.errors import InputError
 from agent.files.convert import convert_file, media_limits
 from agent.files.encodings import decode_text
 from agent.files.kinds import PDF, document_type
-from agent.files.mime import SUFFIXES, ConvertedMedia, detect_mime
 from agent.files.owner_files import FILE_BYTES
 from agent.files.parts import attached_text, extracted_text, text_file_of
+from agent.files.remarks import ConvertedMedia
 from agent.files.transcribe import TRANSCRIPTION_MODELS, Kind, ReportProgress, Transcriber
 from agent.i18n.text import N_, LocalizedText, _, joined, listed, ngettext
 from agent.messages.adapt import pictures, sounds
 from agent.models.catalog import ModelSpec
-from agent.providers.connection import acting_for
+from agent.system.media_types import SUFFIXES, detect_mime
+from agent.system.request_queue import acting_for
 from agent.system.threads import TEXTS, UPLOADS
 from agent.web.chat.attached_documents import (
     READ_AS_TEXT,

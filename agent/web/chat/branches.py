@@ -16,7 +16,7 @@ from agent.files.references import references_in
 from agent.files.store import MediaStore
 from agent.history import Conversation, Entry, HistoryStore
 from agent.messages.repair import count_bytes
-from agent.providers.connection import RequestQueue, acting_for
+from agent.system.request_queue import RequestQueue, acting_for
 from agent.system.threads import PREPARING, run_to_completion
 from agent.web.chat.answers import STILL_WRITING
 from agent.web.chat.expiry import IsBusy, RetentionPeriods

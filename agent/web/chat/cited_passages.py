@@ -23,8 +23,8 @@ from agent.files.remarks import refused
 from agent.files.store import ROUTE, MediaStore
 from agent.history import Conversation, HistoryStore
 from agent.i18n.text import _
-from agent.providers.connection import RequestQueue, acting_for
 from agent.rendering.sources import shown_title
+from agent.system.request_queue import RequestQueue, acting_for
 from agent.system.threads import Threads
 from agent.web.chat.stored_entries import newest_first
 

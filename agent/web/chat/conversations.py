@@ -19,8 +19,8 @@ from agent.files.transcribe import ReportProgress, Transcriber
 from agent.history import Conversation, Entry, HistoryStore, new_id
 from agent.i18n.text import _
 from agent.i18n.translator import Translator
-from agent.messages.continuation import unfinished_text
 from agent.messages.prompt import Prompt
+from agent.messages.repair import unfinished_text
 from agent.models.catalog import ModelSpec
 from agent.plain_text import off_loop
 from agent.providers.connection import Effort, Models

@@ -17,19 +17,26 @@ from typing import BinaryIO
 from pydantic_ai.messages import BinaryContent
 
 from agent.errors import AgentError, Busy, Conflict, HistoryError, InputError, Limited, NotFound
-from agent.files.mime import detect_mime
 from agent.files.references import files_named_in, reference_of
 from agent.files.sandbox import open_image
 from agent.files.store import MediaStore, type_of_id
 from agent.history import Conversation, Entry, HistoryStore, now
 from agent.i18n.text import LocalizedText, _, joined, listed, ngettext
-from agent.providers.connection import RequestQueue, acting_for
 from agent.settings import Settings
+from agent.system.media_types import detect_mime
+from agent.system.request_queue import RequestQueue, acting_for
 from agent.system.threads import Threads, run_to_completion
 from agent.transfer.archive import ImportFile, ImportLimits
 from agent.transfer.export import MAX_CONVERSATIONS
-from agent.transfer.file_links import FileLinks
-from agent.transfer.imported import BUSY_CHAT, UNUSABLE_FILE, FileSource, ImportedConversation, LeftOut, left_out_texts
+from agent.transfer.imported import (
+    BUSY_CHAT,
+    UNUSABLE_FILE,
+    FileLinks,
+    FileSource,
+    ImportedConversation,
+    LeftOut,
+    left_out_texts,
+)
 from agent.transfer.portable import FORMAT, stored_size
 from agent.transfer.reading import EntryCheck, FoundConversation, ImportReader
 from agent.web.chat.expiry import IMPORT_TIME, IsBusy, RetentionPeriods, delete_conversation, hidden

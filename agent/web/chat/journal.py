@@ -23,8 +23,8 @@ from agent.history import Conversation, Entry, HistoryStore, Note, RunEvent, Run
 from agent.i18n.text import joined
 from agent.messages.repair import open_calls
 from agent.providers.retry import Wait
-from agent.response_types import ErrorResponse, Response
-from agent.run import Run
+from agent.responses import ErrorResponse, Response
+from agent.runtime.run import Run
 from agent.system.threads import TEXTS, run_to_completion
 from agent.web.chat.choices import Choices
 from agent.web.chat.expiry import FOR_EVER, RetentionPeriods

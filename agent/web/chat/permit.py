@@ -8,7 +8,6 @@ from typing import Protocol
 from pydantic_ai.messages import UserContent
 
 from agent.agent import Agent
-from agent.arguments import embedder_of
 from agent.context import Context
 from agent.errors import InputError
 from agent.files.long_documents import with_passages
@@ -25,7 +24,8 @@ from agent.models.catalog import ModelSpec
 from agent.plain_text import off_loop
 from agent.providers.connection import Connection
 from agent.result import Options, max_temperature
-from agent.run import Run
+from agent.runtime.arguments import embedder_of
+from agent.runtime.run import Run
 from agent.settings import Settings
 from agent.tools.function_tools import Tool, Toolset
 from agent.web.chat.answers import LiveRun, LiveRuns

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pydantic_ai.messages import AudioUrl, DocumentUrl, ImageUrl
 
 from agent.errors import NotFound
-from agent.files.mime import SUFFIXES
 from agent.files.parts import extracted_text_of, is_file_name, text_file_of
 from agent.files.store import ROUTE, MediaStore, is_id
 from agent.history import Entry
+from agent.system.media_types import SUFFIXES
 from agent.web.chat.transcript import content_parts
 
 

@@ -18,7 +18,7 @@ from agent.files.store import is_id
 from agent.history import Conversation, Entry, HistoryStore
 from agent.limits import Limits
 from agent.models.catalog import ModelSpec
-from agent.run import Run
+from agent.runtime.run import Run
 from agent.settings import Settings
 from agent.transfer.document import beginning
 from agent.web.chat.model_menu import ModelMenu

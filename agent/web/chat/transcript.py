@@ -29,8 +29,15 @@ from agent.files.store import display_name, id_of
 from agent.history import Entry, Note, Timings
 from agent.i18n.text import _
 from agent.limits import FAILURE_POLICIES
-from agent.response_types import make_response
-from agent.responses import PART_SEPARATOR, BubbleMarker, Piece, Response, ResponseType, pieces_with_texts
+from agent.responses import (
+    PART_SEPARATOR,
+    BubbleMarker,
+    Piece,
+    Response,
+    ResponseType,
+    make_response,
+    pieces_with_texts,
+)
 from agent.web.chat.questions import Call, QuestionId
 
 

@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 import gradio as gr
 
 from agent.models.catalog import ModelSpec
-from agent.providers.connection import acting_for
+from agent.system.request_queue import acting_for
 from agent.web.chat.attachments import AttachmentPlan, plan_attachments
 from agent.web.chat.conversations import Conversations
 from agent.web.file_names import given_name

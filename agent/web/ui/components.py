@@ -12,7 +12,8 @@ from agent.i18n.text import LocalizedText, _, joined
 from agent.i18n.translator import ENGLISH, Translator
 from agent.models.catalog import ModelSpec, ProviderSpec
 from agent.models.families import billions
-from agent.providers.connection import Effort, Status, is_off, nearest
+from agent.models.weights import Status
+from agent.providers.connection import Effort, is_off, nearest
 from agent.web.chat.attachments import AttachmentPlan, media_kinds, merge_refusals, merge_usual
 from agent.web.chat.choices import Choices, usual_temperature
 from agent.web.chat.model_menu import shown_name

@@ -456,3 +456,18 @@ async def _exclusive(lock: Path, waiting: Callable[[], None]) -> AsyncGenerator[
                 waiting()
                 await asyncio.sleep(0.3)
         yield
+
+
+Phase = Literal["starting", "fetching", "loading", "ready", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The progress to show while a model starts. `done` goes from 0 to 1; None if it is not known.
+
+    `phase` is "ready" as soon as any model answers. `text` and `done` can still describe a better one on its way.
+    """
+
+    phase: Phase
+    text: str
+    done: float | None = None

@@ -1,9 +1,5 @@
 """Media types found from the first bytes of a file and never from its name, their labels, and the converted file."""
 
-from dataclasses import dataclass
-
-from agent.i18n.text import LocalizedText, listed
-
 SUFFIXES = {
     "image/png": "png",
     "image/jpeg": "jpg",
@@ -52,26 +48,6 @@ _INSIDE = {
 }
 _HEIC = (b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1")
 _AVIF = (b"avif", b"avis")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConvertedMedia:
-    """A file converted for a model. `done` lists the changes and is empty if the bytes are unchanged.
-
-    `note` tells people about the content, for example that audio is silent. `seconds` is the length of audio, 0 for an
-    image. `agent.files.remarks` has the texts.
-    """
-
-    data: bytes
-    media_type: str
-    done: tuple[LocalizedText, ...] = ()
-    note: LocalizedText | None = None
-    seconds: float = 0.0
-
-    @property
-    def said(self) -> str:
-        """The changes in English: "converted to JPEG, 4032 to 1568 px"."""
-        return listed(self.done) if self.done else ""
 
 
 def detect_mime(data: bytes) -> str:

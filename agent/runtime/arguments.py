@@ -24,7 +24,7 @@ from agent.models.catalog import AUTO
 from agent.providers.connection import Connection, Embedder, connect_embedder
 from agent.result import Options, RunResult
 from agent.runtime.chat_history import ChatHistory
-from agent.runtime.shared_stores import StoreAddress
+from agent.runtime.loop_thread import StoreAddress
 from agent.suspension.suspended_run import Suspension
 from agent.tools.function_tools import Function, Tool, Toolset, as_tool
 
