@@ -11,15 +11,14 @@ from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
 from math import inf
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from agent.citations import checked
 from agent.errors import NotFound
-from agent.files.references import files_named_in
 from agent.files.store import MediaStore
 from agent.history import NO_CONVERSATION, Conversation, Entry, HistoryStore, new_id, now
 from agent.history.codec import dump_conversation, dump_entries, load_conversations, load_entries
-from agent.transfer.document import DOCUMENT_THREADS, ENTRY_BYTES, PAGE
+from agent.transfer.document import DOCUMENT_THREADS, ENTRY_BYTES, FIRST_PAGE, files_and_size, next_page
 from agent.transfer.imported import FileLinks, FindFile, ImportedConversation, entry_id, parents_first
 
 VERSION = 1
@@ -27,6 +26,8 @@ FORMAT = "switchboard"
 """The key of the format's version in the first object."""
 PRIVATE_FIELDS = ("owner", "revision", "expires_at", "imported_at", "updated_at")
 """Fields of a record that belong to the store it is in. They are not exported, except for the last."""
+LOADED_CHARACTERS = 1_000_000
+T = TypeVar("T")
 _CHUNK = 3 * (1 << 14)
 """Bytes of a file that are encoded at once; base64 encodes three at a time."""
 
@@ -48,8 +49,8 @@ async def export_json(store: HistoryStore, media: MediaStore, records: Sequence[
             continue
         yield b',\n{"conversation":' + _record_text(record).encode() + b',"entries":['
         separator = b"\n"
-        async for entries in entries_of(store, record, ids):
-            files |= await DOCUMENT_THREADS.run(files_named_in, [entry.message for entry in entries])
+        async for entries, named in entries_of(store, record, ids):
+            files |= named
             async with aclosing(DOCUMENT_THREADS.steps(_entry_pieces(entries))) as steps:
                 async for texts in steps:
                     yield separator + b",\n".join(texts)
@@ -72,15 +73,19 @@ async def all_ids(store: HistoryStore, record: Conversation) -> Sequence[str]:
 
 async def entries_of(
     store: HistoryStore, record: Conversation, ids: Sequence[str] | None = None
-) -> AsyncGenerator[Sequence[Entry]]:
-    """Yield these entries of a conversation, or all, page by page. Raises `NotFound` if it is deleted meanwhile."""
-    ids = await all_ids(store, record) if ids is None else ids
-    for at in range(0, len(ids), PAGE):
-        page = ids[at : at + PAGE]
+) -> AsyncGenerator[tuple[Sequence[Entry], set[str]]]:
+    """Yield these entries of a conversation, or all, page by page, with the ids of the files that they name.
+
+    Raises `NotFound` if it is deleted meanwhile.
+    """
+    ids, at, most = await all_ids(store, record) if ids is None else ids, 0, FIRST_PAGE
+    while page := ids[at : at + most]:
         entries = await store.find(record, ids=page)
         if len(entries) < len(page):
             raise NotFound(NO_CONVERSATION)
-        yield entries
+        files, size = await DOCUMENT_THREADS.run(files_and_size, [entry.message for entry in entries])
+        yield entries, files
+        at, most = at + len(page), next_page(most, size)
 
 
 def _entry_pieces(entries: Sequence[Entry]) -> Iterator[bytes]:
@@ -131,11 +136,12 @@ def read_conversation(element: Mapping[str, Any], find: FindFile, source: str = 
     order = parents_first(parents)
     links, runs = FileLinks(find), dict[str, str]()
     new_ids: Mapping[str | None, str | None] = {None: None, **ids}
-    texts = [
+    texts = (
         json.dumps({**_compared(entry, ids), "id": ids[id_], "parent_id": new_ids[parents[id_]]})
-        for id_, entry in sorted(zip(ids, entries, strict=True), key=lambda pair: order[pair[0]])
-    ]
-    loaded = [_renewed(entry, links, runs) for entry in load_entries(texts)]
+        for id_, entry in _taken(sorted(zip(ids, entries, strict=True), key=lambda pair: order[pair[0]], reverse=True))
+    )
+    entries.clear()
+    loaded = [_renewed(entry, links, runs) for entry in _loaded(texts)]
     record = replace(_record(cast("dict[str, Any]", given), ids), source=source, imported_at=now() if source else None)
     dump_conversation(record)  # raises if a store could not keep it
     originals = {new: id_ for id_, new in ids.items()}
@@ -152,6 +158,24 @@ def _compared(entry: dict[str, Any], ids: Mapping[str, str]) -> dict[str, Any]:
         return entry
     compared = [ids[id_] for id_ in cast("list[Any]", given) if isinstance(id_, str) and id_ in ids]
     return {**entry, "note": {**cast("dict[str, Any]", note), "compared": compared}}
+
+
+def _taken(items: list[T]) -> Iterator[T]:
+    """Yield the items from the last to the first, and free each one."""
+    while items:
+        yield items.pop()
+
+
+def _loaded(texts: Iterable[str]) -> Iterator[Entry]:
+    """Yield the entries. Those of about `LOADED_CHARACTERS` are in memory as text at a time."""
+    batch, size = list[str](), 0
+    for text in texts:
+        batch.append(text)
+        size += len(text)
+        if size >= LOADED_CHARACTERS:
+            yield from load_entries(batch)
+            batch, size = list[str](), 0
+    yield from load_entries(batch)
 
 
 def source_of_ours(element: Mapping[str, Any]) -> str:

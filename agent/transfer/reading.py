@@ -97,6 +97,7 @@ class ImportReader:
                     self._add_file(group, element, span)
                 yield None
             else:
+                element = dict[str, Any]()  # a long one would be in memory twice while the one before it is read
                 if group is not None:
                     yield group
                 group = _Group(part, span)

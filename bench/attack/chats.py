@@ -1,4 +1,4 @@
-"""A chat of 30,000 messages, whose owner looks at it, searches, exports, copies and deletes it."""
+"""Chats of many or of long messages, whose owner looks at them, searches, exports, copies and deletes them."""
 
 import json
 import time
@@ -12,11 +12,15 @@ from bench.attack.client import Client
 MESSAGES = 30_000
 
 
-def long_chat(url: str, messages: int = MESSAGES) -> dict[str, str]:
-    """Import a chat and do with it what its owner can do. Return the status and the seconds of each step."""
+def long_chat(url: str, messages: int = MESSAGES, characters: int = 0) -> dict[str, str]:
+    """Import a chat and do with it what its owner can do. Return the status and the seconds of each step.
+
+    Each message has about this many characters more than a short sentence.
+    """
+    more = " A *word*." * (characters // 10)
     said = [
-        {"uuid": str(number), "sender": ("human", "assistant")[number % 2], "text": f"Message {number} of pears."}
-        for number in range(messages)
+        {"uuid": f"{n}", "sender": ("human", "assistant")[n % 2], "text": f"Message {n} of pears.{more}"}
+        for n in range(messages)
     ]
     told = dict[str, str]()
     with Client(url) as client:
@@ -55,4 +59,7 @@ def long_chat(url: str, messages: int = MESSAGES) -> dict[str, str]:
     return told
 
 
-ATTACKS: dict[str, Callable[[str], object]] = {f"a chat of {MESSAGES:,} messages": long_chat}
+ATTACKS: dict[str, Callable[[str], object]] = {
+    f"a chat of {MESSAGES:,} messages": long_chat,
+    "a chat of 28 messages of 1 MB": lambda url: long_chat(url, 28, 1_000_000),
+}

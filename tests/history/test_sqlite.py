@@ -21,7 +21,7 @@ from agent.errors import ConfigError, HistoryError
 from agent.history import HistoryStore, now
 from agent.history.sql.database import LEASE, VERSION
 from agent.history.sql.sqlite import SqliteStore
-from agent.history.sql.sqlite_wipe import empty_log, wipe_pages
+from agent.history.sql.sqlite_wipe import empty_log, shrink, wipe_pages
 from agent.history.sql.store import RECENT
 from tests.support.history_stores import (
     ALICE,
@@ -415,6 +415,26 @@ async def test_writes_after_one_that_waited_in_vain_hardly_wait(tmp_path: Path) 
             assert time.monotonic() - began < 15, "each write waited for itself"
             other.execute("ROLLBACK")
         await started(store)
+
+
+async def test_file_shrinks_while_others_use_it(tmp_path: Path) -> None:
+    def free_pages(connection: sqlite3.Connection) -> int:
+        return connection.execute("PRAGMA freelist_count").fetchone()[0]
+
+    path = tmp_path / "history.db"
+    async with aclosing(await SqliteStore.open(path)) as store:
+        record, _ = await started(store, "x" * 4_000_000)
+        writer = store._database._writer  # type: ignore[attr-defined]
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN")
+            other.execute("SELECT count(*) FROM entries").fetchone()
+            await store.delete(record.id, owner=ALICE)
+            before = await writer.run(free_pages)
+            await writer.run(shrink)
+            assert await writer.run(free_pages) < before
+        while await writer.run(free_pages):
+            await writer.run(shrink)
+        assert path.stat().st_size < 1_000_000
 
 
 async def test_end_of_an_answer_waits_after_one_in_vain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

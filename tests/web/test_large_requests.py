@@ -33,6 +33,7 @@ from agent.web.chat.expiry import PROBE
 from agent.web.chat.links import MAX_LINKS
 from agent.web.chat.transcript import is_prompt
 from agent.web.heavy_work import REQUESTS_EACH, REQUESTS_PER_ADDRESS, RequestLimit, TooManyRequests
+from agent.web.middleware import isolation
 from agent.web.middleware.isolation import API, IsolationMiddleware
 from agent.web.middleware.requests import (
     LARGE_BODIES,
@@ -282,6 +283,24 @@ async def test_every_route_counts_or_costs_little(tmp_path: Path, monkeypatch: p
     known = [rf"{'(GET|HEAD)' if 'conversations' in one else '[A-Z]+'} ({one})" for one in UNCOUNTED.values()]
     assert {route for route in free if not any(re.fullmatch(one, route) for one in known)} == set()
     assert len(counted) > 25
+
+
+async def test_events_of_the_page_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is quick, but as many as a machine sends would leave others no time."""
+    monkeypatch.setattr(isolation, "EVENTS_EACH", 3)
+    monkeypatch.setattr(isolation, "EVENTS_PER_ADDRESS", 5)
+    local = LocalSettings(cache_dir=tmp_path, downloads=False)
+    settings, statuses = Settings(data_dir=tmp_path, public=PublicSettings(), local=local), list[int]()
+    app = await create_app(settings, say=lambda _: None)
+    loaded = next(number for number, event in app.state.page.fns.items() if event.api_name == "page_loaded")
+    body = json.dumps({"data": [], "fn_index": loaded, "session_hash": "a"}).encode()
+    async with app.router.lifespan_context(app):
+        for address in ("192.0.2.1", "192.0.2.1", "192.0.2.2"):
+            cookie = (await asked(app, "GET", "/")).cookie
+            for _ in range(4):
+                answer = await asked(app, "POST", f"{API}queue/join", body=body, cookie=cookie, address=address)
+                statuses.append(answer.status)
+    assert statuses == [200, 200, 200, 429, 200, 200, 429, 429, 200, 200, 200, 429]
 
 
 LARGEST_NAMES = {

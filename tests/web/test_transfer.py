@@ -470,6 +470,36 @@ async def test_imported_chats_keep_their_dates_and_places(house: House) -> None:
     assert [f"{time:%Y-%m-%d %H:%M}" for time in times] == ["2023-01-01 10:00", "2023-01-01 10:01"]
 
 
+@pytest.mark.parametrize("fails", [False, True])
+async def test_long_chat_is_imported_page_by_page(
+    house: House, monkeypatch: pytest.MonkeyPatch, *, fails: bool
+) -> None:
+    """It is hidden until it is whole, and keeps its date and place."""
+    monkeypatch.setattr("agent.web.chat.importer.PAGE", 2)
+    save, pages = house.store.save, list[int]()
+
+    async def watched(record: Conversation, entries: Sequence[Entry] = (), events: None = None) -> Conversation:
+        pages.append(len(entries))
+        if fails and len(pages) == 4:
+            raise HistoryError("full")
+        saved = await save(record, entries, events)
+        assert await house.chats() == [], "a part is shown"
+        return saved
+
+    monkeypatch.setattr(house.store, "save", watched)
+    importing = house.bring([chat("b", "1"), chat("a", *map(str, range(5)), at="2023-01-01")])
+    if fails:
+        with pytest.raises(HistoryError, match="full"):
+            await importing
+        assert [*await house.store.retention.sizes()] == []
+    else:
+        assert len((await importing).conversations) == 2
+        newest, oldest = await house.chats()
+        assert await house.texts(oldest) == [*map(str, range(5))]
+        assert [str(one.updated_at.date()) for one in (newest, oldest)] == ["2024-03-05", "2023-01-01"]
+    assert pages == [2, 2, 1, 1]
+
+
 async def test_versions_of_a_chat_are_imported_oldest_first(house: House) -> None:
     """Each adds its messages to the one before, wherever it is in the file. None is taken for a chat that was here."""
     result = await house.bring([chat("a", "1", "2", at="2025-06-07"), chat("a", "1", at="2023-01-01")])

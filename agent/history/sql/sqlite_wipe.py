@@ -26,6 +26,8 @@ WIPE_STEP_SECONDS = 0.02
 """The seconds after which each step ends, because it holds the lock."""
 STEP_PAGES = 256
 """Pages that one step moves or gives back to the disk."""
+MOST_LOG_BYTES = 16 << 20
+"""The bytes of a log that cannot be emptied, above which the file is not made smaller."""
 LOG_WAIT_SECONDS = 0.05
 """The most seconds that a step waits for readers or writers, because it holds up others meanwhile."""
 
@@ -121,11 +123,11 @@ def has_free_pages(connection: sqlite3.Connection) -> bool:
 
 
 def shrink(connection: sqlite3.Connection) -> None:
-    """Give some free pages back to the disk. If others use the log, the file gets shorter later."""
-    ends = time.monotonic() + WIPE_STEP_SECONDS
-    while has_free_pages(connection):
+    """Give some free pages back to the disk. If others use the log, it grows, and the file shrinks later."""
+    ends, log = time.monotonic() + WIPE_STEP_SECONDS, _log_of(connection)
+    while (empty_log(connection) or log.stat().st_size < MOST_LOG_BYTES) and has_free_pages(connection):
         connection.executescript(f"PRAGMA incremental_vacuum({STEP_PAGES})")  # `execute` would end after one page
-        if not empty_log(connection) or time.monotonic() >= ends:
+        if time.monotonic() >= ends:
             break
 
 
@@ -147,8 +149,7 @@ def wipe_pages(first: int, connection: sqlite3.Connection) -> tuple[int, int] | 
         return 0, 0
     if not empty_log(connection):
         return None
-    path = connection.execute("PRAGMA database_list").fetchone()[2]
-    log = Path(f"{path}-wal")
+    log = _log_of(connection)
     try:
         with transaction(connection):
             # Without a log and with the lock, nobody writes to the file, and it has the newest state of each page.
@@ -156,12 +157,16 @@ def wipe_pages(first: int, connection: sqlite3.Connection) -> tuple[int, int] | 
                 return None
             # A change makes all other connections forget the pages that they keep in memory.
             connection.execute(f"PRAGMA application_id = {_get(connection, 'application_id')}")
-            return _overwrite(_descriptor(path), first)
+            return _overwrite(_descriptor(log.with_name(log.name.removesuffix("-wal"))), first)
     finally:
         connection.execute("PRAGMA shrink_memory")  # This one forgets its pages, too.
 
 
-def _descriptor(path: str) -> int:
+def _log_of(connection: sqlite3.Connection) -> Path:
+    return Path(f"{connection.execute('PRAGMA database_list').fetchone()[2]}-wal")
+
+
+def _descriptor(path: Path) -> int:
     """Return the number by which SQLite has opened the file.
 
     To open it once more and close it would drop the locks of this process: https://www.sqlite.org/howtocorrupt.html

@@ -22,6 +22,7 @@ from agent.files.sandbox import open_image
 from agent.files.store import MediaStore, type_of_id
 from agent.history import Conversation, Entry, HistoryStore, now
 from agent.i18n.text import LocalizedText, _, joined, listed, ngettext
+from agent.messages.repair import count_bytes
 from agent.settings import Settings
 from agent.system.media_types import detect_mime
 from agent.system.request_queue import RequestQueue, acting_for
@@ -45,8 +46,8 @@ from agent.web.chat.titles import NumberedTitles
 from agent.web.chat.transcript import has_visible
 from agent.web.chat.visitor import Visitor
 
-PAGE = 500
-"""Messages of a conversation that are stored at once."""
+PAGE, PAGE_BYTES = 500, 2_000_000
+"""Messages of a conversation that are stored at once, and their bytes."""
 AT_ONCE = 2
 """Imports that are read at once, all but one of them of one network address; others wait.
 
@@ -409,11 +410,12 @@ class Importer:
             files |= more
         title = titles.title_for(record.title) if has_visible(record.title) else ""
         stored, ids = hidden(replace(record, title=title, owner=owner, revision=0), began), dict[str, str]()
-        for at in range(0, max(len(entries), 1), PAGE):
-            page, is_last = entries[at : at + PAGE], at + PAGE >= len(entries)
-            head, ends = (record.head_id, record.branches) if is_last else (page[-1].id, ())
-            stored = replace(stored, head_id=head, branches=ends)
-            stored = await self._add_page(stored, page, {} if at else files, outcome, ids)
+        *first, last = await IMPORT_THREADS.run(_pages, entries) or [[]]
+        for page in first:
+            stored = replace(stored, head_id=page[-1].id, branches=())
+            stored, files = await self._add_page(stored, page, files, outcome, ids), {}
+        stored = replace(stored, head_id=record.head_id, branches=record.branches)
+        await self._add_page(stored, last, files, outcome, ids)
 
     async def _add_page(
         self,
@@ -541,6 +543,18 @@ def _added_bytes(stored: Conversation, stored_ids: Sequence[str], found: FoundCo
 def _sources_of(record: Conversation) -> list[str]:
     """Return the sources of exports of a stored conversation: its own, and the one from which it was imported."""
     return [f"{FORMAT}:{record.id}", *([record.source] if record.source else [])]
+
+
+def _pages(entries: Sequence[Entry]) -> list[list[Entry]]:
+    """Return the entries in pages of about this many bytes."""
+    pages, size = list[list[Entry]](), PAGE_BYTES
+    for entry in entries:
+        if size >= PAGE_BYTES or len(pages[-1]) == PAGE:
+            pages.append([])
+            size = 0
+        pages[-1].append(entry)
+        size += count_bytes(entry.message)
+    return pages
 
 
 def _usable(id_: str, source: FileSource, most: int) -> bytes | None:

@@ -29,6 +29,7 @@ from agent.web.middleware.requests import (
     EventBodies,
     RequestRefused,
     locate,
+    payer_of,
     refuse,
     with_body,
     with_query,
@@ -91,6 +92,8 @@ def _account(owner: str | None) -> str:
     return (owner or GUEST).partition("-")[0]
 
 
+EVENTS_EACH, EVENTS_PER_ADDRESS = 600, 2400
+"""Events of the page a minute of one visitor of a public page, and of one network address. Each takes milliseconds."""
 API = "/gradio_api/"
 HOME_PATHS = ("/", "/config", "/config/")
 CHAT_PATH = re.compile(r"/c/[0-9A-Za-z_-]{1,64}")
@@ -175,6 +178,7 @@ class IsolationMiddleware:
         limit: RequestLimit | None = None,
     ) -> None:
         self._bodies = EventBodies(limit)
+        self._events_limit = RequestLimit(EVENTS_EACH, EVENTS_PER_ADDRESS) if limit else None
         self._app, self._visitors = app, visitors
         self._origins, self._events, self._owns_event = origins or Origins(), events, owns_event
         self._calls, self._session_of = {f"call/{name}": number for name, number in calls.items()}, session_of
@@ -286,6 +290,8 @@ class IsolationMiddleware:
                 is_direct = route.startswith("run/")
                 if is_direct:
                     scope = {**scope, "path": f"{API}run/predict", "raw_path": f"{API}run/predict".encode()}
+                if self._events_limit is not None:
+                    self._events_limit.count(*payer_of(scope, visitor))
                 async with self._bodies.read(scope, receive, visitor) as body:
                     if route in self._calls:  # which needs no session: then each call begins one
                         body = {"session_hash": uuid4().hex, **body, "fn_index": self._calls[route]}
