@@ -16,6 +16,8 @@ MAX_DEPTH = 100
 """The deepest nesting of arrays and objects."""
 MAX_ELEMENTS = 100_000
 MAX_ELEMENT_BYTES = 32_000_000
+RELEASED_BYTES = 8_000_000
+"""Bytes of the file after which their memory is freed, between two elements."""
 MAX_CONTAINERS = 300_000
 """The most arrays and objects in an element. Each takes much more memory than its text."""
 MAX_VALUES = 600_000
@@ -78,6 +80,7 @@ class JsonElements:
         if not span.is_parsable:
             raise ValueError("the element is too large")
         data = self._map[span.start : span.end]
+        _release(self._map)
         if _has_too_many_values(data):
             raise ValueError("the element has too many values")
         try:
@@ -121,6 +124,12 @@ def _parse_odd(data: bytes) -> Any:
         return json.loads(text, parse_constant=lambda _: None)
 
 
+def _release(text: mmap.mmap) -> None:
+    """Free the memory with what was read of the file. What is needed again is read again."""
+    if hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
+        text.madvise(mmap.MADV_DONTNEED)
+
+
 def _find_spans(text: mmap.mmap) -> list[Span]:
     start = _after(_SPACES, text, 3 if text[:3] == b"\xef\xbb\xbf" else 0)
     first = text[start : start + 1]
@@ -129,7 +138,7 @@ def _find_spans(text: mmap.mmap) -> list[Span]:
     outside = 1 if first == b"[" else 0
     """The depth around an element."""
     spans = list[Span]()
-    depth = containers = element_start = 0
+    depth = containers = element_start = released = 0
     for at in _brackets(text, start):
         if text[at] in b"[{":
             if (depth, outside) == (1, 0) and text[at] == _LIST and _CHATS.search(text[max(0, at - 220) : at]):
@@ -148,6 +157,9 @@ def _find_spans(text: mmap.mmap) -> list[Span]:
                 size = at + 1 - element_start
                 is_parsable = size <= MAX_ELEMENT_BYTES and containers <= MAX_CONTAINERS
                 spans.append(Span(element_start, at + 1, is_parsable))
+                if at >= released + RELEASED_BYTES:
+                    released = at
+                    _release(text)
             start = at + 1
         if depth > MAX_DEPTH or len(spans) > MAX_ELEMENTS:
             raise InputError(DAMAGED_FILE)
