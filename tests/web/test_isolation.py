@@ -1165,6 +1165,7 @@ class Wire:
     def keep(self) -> None:
         """Collect the ids in the responses before the page is closed and the responses are lost."""
         for answer in self.got:
+            self.ids |= set(re.findall(r"/(?:conversations|runs)/([0-9a-f]{32})", answer.url))
             if answer.request.method == "POST" and "/conversations" in answer.url and answer.ok:
                 with suppress(Error):  # the page was loaded again since
                     self.ids |= set(re.findall(r'"([0-9a-f]{32})"', answer.text()))
@@ -1281,7 +1282,7 @@ def test_ids_of_first_page_are_useless_to_second(pages: tuple[Wire, str, Wire, s
     assert media
     events, paths = {id_ for id_ in first.ids if "/" not in id_}, {id_ for id_ in first.ids if "/" in id_}
     assert any(word in path for path in paths)
-    assert len(events) > 3
+    assert len(events) > 1  # of chats and runs
     principal = HttpVisitor(own.url, second.cookie)
     for id_ in [*events, *paths]:
         for target in (
