@@ -127,6 +127,10 @@ def test_typed_key_is_used_and_never_shown(hosted: App, visit: Visit, openai: Pl
     traffic = Traffic(visitor.page)
     visitor.choose("gpt-6-luna")
     chosen(visitor, "GPT-6 Luna")
+    visitor.page.locator("#key-box input").fill("no key at all")
+    visitor.page.locator("#key-box").get_by_role("button").click()
+    expect(visitor.page.locator("#key-said").get_by_role("alert")).to_contain_text("Paste it without spaces")
+    expect(visitor.page.locator("#key-box input")).to_have_value("")
     give_key(visitor)
     openai.play(
         openai_responses.answer("Hello from afar."), Reply(status=401, body={"error": {"message": f"Bad key: {KEY}"}})
