@@ -64,7 +64,7 @@ class Place:
     greeting: str = ""
 
 
-GRADIO = Place("#chat", "#composer [data-testid=textbox]")
+GRADIO = Place("#chat", "#composer textarea")
 OPEN_WEBUI = Place("body", "#chat-input", "text=Okay, Let's Go!")
 
 

@@ -127,6 +127,10 @@ def test_typed_key_is_used_and_never_shown(hosted: App, visit: Visit, openai: Pl
     traffic = Traffic(visitor.page)
     visitor.choose("gpt-6-luna")
     chosen(visitor, "GPT-6 Luna")
+    visitor.page.locator("#key-box input").fill("no key at all")
+    visitor.page.locator("#key-box").get_by_role("button").click()
+    expect(visitor.page.locator("#key-said").get_by_role("alert")).to_contain_text("Paste it without spaces")
+    expect(visitor.page.locator("#key-box input")).to_have_value("")
     give_key(visitor)
     openai.play(
         openai_responses.answer("Hello from afar."), Reply(status=401, body={"error": {"message": f"Bad key: {KEY}"}})
@@ -139,7 +143,7 @@ def test_typed_key_is_used_and_never_shown(hosted: App, visit: Visit, openai: Pl
     expect(visitor.chat.locator("[data-kind=error]")).to_contain_text("OpenAI rejected the API key")
     expect(visitor.page.locator("#key-box")).to_be_hidden()
     received = traffic.received()
-    assert "process_completed" in received[EVENT]
+    assert '"data":' in received[EVENT]
     assert "afar." in received["/runs"]
     assert [path for path, text in received.items() if KEY in text] == []
     visitor.page.reload()

@@ -266,7 +266,7 @@ FOCUSED = """() => {
   const box = at.getBoundingClientRect();
   const seen = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0;
   return {
-    name: at.closest("#settings, #chats, #chats-toggle, #help, #examples")?.id
+    name: at.closest("#settings, #chats, #chats-toggle, #new, #help, #examples")?.id
       ?? (at.closest("#chat") ? "chat " + (at.getAttribute("aria-label") ?? (at.innerText || at.title))
       : at.id || (at.matches("#composer textarea") ? "textbox" : "") || at.className.match(/\\S+-button$/)?.[0]
       || `${at.role ?? at.tagName} ${at.ariaLabel ?? ""}`),

@@ -36,7 +36,7 @@ def test_offline_page_says_so_and_keeps_the_text(app: App, visit: Visit) -> None
 
 ASK = """(isOfTimer) => {
   const { id } = gradio_config.components.find(({ type }) => (type === "timer") === isOfTimer);
-  void fetch("gradio_api/run/predict", { method: "POST", body: JSON.stringify({ trigger_id: id }) });
+  void fetch("/gradio_api/run/predict", { method: "POST", body: JSON.stringify({ trigger_id: id }) });
 }"""
 
 

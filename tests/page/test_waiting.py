@@ -177,7 +177,7 @@ def test_conversion_shows_file_and_time(own: App, visit: Visit, tmp_path: Path) 
     sending = visitor.page.locator("#sending .doing")
     with decoding_takes_its_time(own):
         attach(visitor, *(tmp_path / name for name in names))
-        doing = visitor.page.locator("#attached .doing")
+        doing = visitor.page.locator("#checking .doing")
         expect(doing).to_have_text([f"Checking {name}…" for name in names])
         visitor.shot("looking")
         visitor.box.press("Enter")
@@ -185,7 +185,7 @@ def test_conversion_shows_file_and_time(own: App, visit: Visit, tmp_path: Path) 
         visitor.shot("sending")
     expect(visitor.bubbles.filter(has_text="Seen.")).to_be_visible(timeout=60_000)
     expect(sending).to_have_count(0)
-    expect(visitor.page.locator("#attached li")).to_have_count(0)
+    expect(visitor.page.locator(":is(#attached, #checking) li")).to_have_count(0)
 
 
 # A model that is being loaded

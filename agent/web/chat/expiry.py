@@ -14,7 +14,7 @@ from agent.files.store import MediaStore, ids_in
 from agent.history import PROGRAM, PROGRAM_VECTORS, Conversation, HistoryStore, latest_now, now, steady_now
 from agent.settings import Settings
 from agent.system.steady_time import BELIEVED_SECONDS, SteadyTime
-from agent.system.threads import run_to_completion
+from agent.system.threads import TEXTS, run_to_completion
 from agent.transfer.export import MAX_CONVERSATIONS
 from agent.transfer.portable import entries_of
 from agent.web.middleware.visitor_cookie import GUEST

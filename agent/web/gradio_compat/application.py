@@ -20,6 +20,8 @@ STATIC_FILES = Path(BUILD_PATH_LIB)
 SESSIONS = 50
 """The most sessions whose widgets Gradio keeps, as an event has changed them. No event depends on an earlier one, and a
 session takes 60 KB."""
+THREADS = 8
+"""Gradio reads and writes each value of a widget in a thread. That takes no time here, and the handlers need none."""
 DIAGRAMS = next((f"assets/{one.name}" for one in STATIC_FILES.glob("mermaid.core-*.js")), "")
 """The address of Mermaid's module in Gradio's files. Without one, diagrams are shown as code."""
 PAGE_QUERY = ("page", "deep_link")
@@ -44,7 +46,7 @@ def without_applications() -> Generator[None]:
 
 def prepare_queue(page: gr.Blocks, streams: int) -> BoundedQueue:
     """Give the page a queue for `streams` events at once."""
-    page.max_threads = streams
+    page.max_threads = THREADS
     page.state_session_capacity = SESSIONS
     page.queue(default_concurrency_limit=None, api_open=False)
     queue = bound_queue(page, streams)

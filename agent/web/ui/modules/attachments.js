@@ -20,10 +20,8 @@ function pressable(text, then, name = "") {
 
 function takeDrops() {
   // Drops. The window handles them before the browser, which would navigate to the dropped file or link.
-  const overlay = document.createElement("div");
-  overlay.id = "drop";
-  overlay.popover = "manual"; // so that it lies above an open dialog too. It takes the drop: an element that is redrawn then loses it
-  overlay.textContent = said.drop;
+  // It lies above an open dialog too, and takes the drop: an element that is redrawn then loses it.
+  const overlay = make("div", { id: "drop", popover: "manual" }, said.drop);
   document.body.append(overlay);
   let hiding, ours = false;
   const hide = () => {
@@ -140,14 +138,8 @@ function offerLinks() {
     $("#links ul").replaceChildren(...shown.map(row));
   };
   const row = (one) => {
-    const made = document.createElement("li"), text = document.createElement("span");
-    const host = document.createElement("b");
-    host.textContent = one.url.host;
-    const sentence = { asking: said.link_ask, fetching: said.link_fetching }[one.state];
-    if (sentence) {
-      const [before, after] = sentence.split("{host}");
-      text.append(before, host, after);
-    } else text.append(`${said.link_failed} ${one.problem}`);
+    const [before, after] = { asking: said.link_ask, fetching: said.link_fetching }[one.state]?.split("{host}") ?? [];
+    const text = after === undefined ? [`${said.link_failed} ${one.problem}`] : [before, make("b", {}, one.url.host), after];
     const go = pressable(one.state === "failed" ? said.link_again : said.link_attach, () => {
       set(one, "fetching");
       box()?.focus();
@@ -156,9 +148,7 @@ function offerLinks() {
       set(one, "left");
       box()?.focus();
     });
-    made.className = one.state === "failed" ? "refused" : one.state;
-    made.append(text, ...(one.state === "fetching" ? [] : [go]), leave);
-    return made;
+    return make("li", { class: one.state === "failed" ? "refused" : one.state }, make("span", {}, ...text), ...(one.state === "fetching" ? [] : [go]), leave);
   };
   document.addEventListener("paste", (event) => {
     if (event.target !== box() || event.clipboardData?.files.length) return;
@@ -171,12 +161,10 @@ function offerLinks() {
 
 function offerCamera() {
   // The camera: one dialog. The camera is on only while the dialog is open.
-  const dialog = document.createElement("dialog");
-  dialog.id = "camera";
-  dialog.setAttribute("aria-labelledby", "camera-title");
-  dialog.innerHTML = `<h2 id="camera-title">${said.camera}</h2><div class="view">` +
-    `<video aria-label="${said.camera_view}" autoplay muted playsinline></video><p role="status"></p></div>`;
-  const video = $("video", dialog), state = $("p", dialog);
+  const video = make("video", { "aria-label": said.camera_view, autoplay: true, muted: true, playsInline: true });
+  const state = make("p", { role: "status" });
+  const dialog = make("dialog", { id: "camera", "aria-labelledby": "camera-title" },
+    make("h2", { id: "camera-title" }, said.camera), make("div", { class: "view" }, video, state));
   let stream, asked, facing = "environment";
   const dark = (one) => {
     for (const track of one?.getTracks() ?? []) track.stop();
@@ -229,10 +217,7 @@ function offerCamera() {
     facing = facing === "environment" ? "user" : "environment";
     light();
   });
-  const actions = document.createElement("div");
-  actions.className = "actions";
-  actions.append(pressable(said.camera_cancel, () => dialog.close()), other, take);
-  dialog.append(actions);
+  dialog.append(make("div", { class: "actions" }, pressable(said.camera_cancel, () => dialog.close()), other, take));
   dialog.addEventListener("close", () => {
     dark(stream);
     stream = video.srcObject = null;

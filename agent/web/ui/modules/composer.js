@@ -38,12 +38,15 @@ function makeComposer() {
     if (!tried || !turns?.some(({ id }) => id === tried.id)) return;
     composer.stored();
   });
-  // The server checks attachments at once, so that the page shows how they are handled before they are sent.
-  document.addEventListener("composer:files", () => call("attached"));
-  // A check that takes long says of which files.
+  // The server checks attachments at once, so that the page shows how they are handled before they are sent. A check that
+  // takes long says of which files.
   const checking = make("ul", { role: "status" });
   let slow;
   const end = () => (clearTimeout(slow), checking.replaceChildren());
+  document.addEventListener("composer:files", () => {
+    end();
+    call("attached");
+  });
   when("#attached", (notes) => notes.before(make("div", { id: "checking" }, checking)));
   answer("checked", end);
   answer("attached", (_, ...others) => {

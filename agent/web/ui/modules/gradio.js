@@ -1,6 +1,6 @@
 // What Gradio forces on the page. It runs before Gradio's scripts. `tests/page/test_costs.py` and
 // `tests/web/test_gradio_compat.py` fail if a part is no longer needed.
-import { language } from "texts";
+import { language, said } from "texts";
 
 // Gradio's events and the page's scripts call each other: `asks` in events.py names what it asks, and `CALLS` in layout.py
 // what a script can call, once Gradio listens.
@@ -86,3 +86,21 @@ export const write = (area, text) => {
   area.value = text;
   area.dispatchEvent(new Event("input", { bubbles: true }));
 };
+
+/** Where Gradio's own elements are. They have classes, but no ids. */
+export const PARTS = { settingsButton: "#settings .toggle-button", openSettings: "#settings.open", info: ".info-text", block: ".block", toasts: ".toast-wrap" };
+
+// Gradio's toast says in English that the connection is lost, and has a button around another one.
+const LOST = "Connection to the server was lost. Attempting reconnection...";
+export const mendToasts = (toasts) => new MutationObserver(() => {
+  for (const head of toasts.querySelectorAll(".toast-header[role]")) { // it need not be a button: the text that it folds is short
+    head.removeAttribute("role");
+    head.removeAttribute("tabindex");
+    head.querySelector(".toast-close")?.setAttribute("aria-label", said.close);
+  }
+  for (const text of toasts.querySelectorAll("[data-testid=toast-text]:not([hidden])")) {
+    if (text.textContent.replace(/\s+/g, " ").trim() !== LOST) continue;
+    text.hidden = true;
+    text.after(Object.assign(document.createElement("div"), { className: text.className, textContent: said.connection_lost }));
+  }
+}).observe(toasts, { childList: true, subtree: true });

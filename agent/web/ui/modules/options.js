@@ -1,7 +1,7 @@
 // The options in the composer: switches for reasoning and tools, which are the boxes of the settings once more, the effort
 // of reasoning, and a button with the name of the model. It opens the list of models: models.js, which is loaded when it is
 // used. In the settings, a button puts back the default system prompt of the model.
-import { answer, call, write } from "./gradio.js";
+import { PARTS, answer, call, write } from "./gradio.js";
 import { live } from "./live.js";
 import { choose } from "./network.js";
 import { $, editor, frame, hint, load, make, said, shown, when } from "./shared.js";
@@ -47,7 +47,7 @@ const show = () => {
     one.hidden = !name.textContent || (disabled && !checked);
     one.setAttribute("aria-checked", checked);
     one.setAttribute("aria-disabled", disabled);
-    one.title = $(`#${of} .info-text`)?.textContent.trim() || said[`switch_${of}`];
+    one.title = $(`#${of} ${PARTS.info}`)?.textContent.trim() || said[`switch_${of}`];
   }
   efforts.hidden = !effort.length || !input("reasoning")?.checked;
   fit();

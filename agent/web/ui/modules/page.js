@@ -5,10 +5,11 @@ import "./prompts.js";
 import "./network.js";
 import "./composer.js";
 import "./chats.js";
+import { PARTS, mendToasts } from "./gradio.js";
 import { live } from "./live.js";
 import "./options.js";
 import "./attachments.js";
-import { $, box, editor, hint, kept, language, load, make, said, shown, when } from "./shared.js";
+import { $, box, editor, hint, kept, language, load, said, shown, when } from "./shared.js";
 
 // Keys. The window handles them before Gradio.
 const shortcuts = document.createElement("dialog");
@@ -45,9 +46,9 @@ window.addEventListener("keydown", (event) => {
   } else if (shortcuts.open) return;
   else if (event.key === "Escape") {
     if (editor.isRunning()) $("#composer .stop-button").click();
-    else if ($("#settings.open")?.contains(event.target)) {
-      $("#settings .toggle-button").click();
-      $("#settings .toggle-button").focus();
+    else if ($(PARTS.openSettings)?.contains(event.target)) {
+      $(PARTS.settingsButton).click();
+      $(PARTS.settingsButton).focus();
     }
   } else if (event.key === "ArrowUp" && event.target === box() && !box().value && !editor.isRunning()) {
     const last = live.lastMessage();
@@ -95,10 +96,10 @@ when("#settings", (settings) => {
   for (const input of settings.querySelectorAll("#temperature input")) {
     input.setAttribute("aria-label", input.getAttribute("aria-label").replace(/^(number input|range slider) for /, ""));
   }
-  $("#extract-text .info-text")?.setAttribute("role", "status"); // the switch above it can change what it says
+  $(`#extract-text ${PARTS.info}`)?.setAttribute("role", "status"); // the switch above it can change what it says
   const open = () => {
-    const isOpen = settings.classList.contains("open");
-    $(".toggle-button", settings).setAttribute("aria-expanded", isOpen);
+    const isOpen = settings.matches(PARTS.openSettings);
+    $(PARTS.settingsButton).setAttribute("aria-expanded", isOpen);
     document.documentElement.dataset.settings = isOpen ? "open" : "closed"; // for the style of the page
     if (isOpen || kept.get("language-chosen")) load("settings").catch(() => hint(said.chats_failed));
   };
@@ -121,17 +122,4 @@ if (gradio_config.components.some(({ props }) => props.elem_id === "login")) whe
 });
 
 document.addEventListener("gradio-failed", () => hint(said.chats_failed));
-// Mends Gradio's toast, which says that the connection is lost: no button around another one, and translated words.
-when(".toast-wrap", (toasts) => new MutationObserver(() => {
-  const LOST = "Connection to the server was lost. Attempting reconnection...";
-  for (const head of toasts.querySelectorAll(".toast-header[role]")) { // it need not be a button: the text that it folds is short
-    head.removeAttribute("role");
-    head.removeAttribute("tabindex");
-    $(".toast-close", head)?.setAttribute("aria-label", said.close);
-  }
-  for (const text of toasts.querySelectorAll("[data-testid=toast-text]:not([hidden])")) {
-    if (text.textContent.replace(/\s+/g, " ").trim() !== LOST) continue;
-    text.hidden = true;
-    text.after(make("div", { class: text.className }, said.connection_lost));
-  }
-}).observe(toasts, { childList: true, subtree: true }));
+when(PARTS.toasts, mendToasts);

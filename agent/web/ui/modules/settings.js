@@ -2,7 +2,7 @@
 import { languages } from "texts";
 import { exportChats } from "./chats.js";
 import { composer } from "./composer.js";
-import { answer, call, colours, write } from "./gradio.js";
+import { PARTS, answer, call, colours, write } from "./gradio.js";
 import { request } from "./network.js";
 import { $, button, frame, kept as keptOfTab, language, make, root, said, sizeOf, when } from "./shared.js";
 
@@ -34,7 +34,7 @@ function offerAppearance() {
   // The page was loaded again in the middle of the settings. What they hold can take the focus some frames after they open.
   const openAgain = async () => {
     keptOfTab.set("language-chosen", undefined);
-    if (!$("#settings.open")) $("#settings .toggle-button").click();
+    if (!$(PARTS.openSettings)) $(PARTS.settingsButton).click();
     const select = $("#choose-language");
     for (let frames = 0; document.activeElement !== select && frames < OPENING_FRAMES; frames++) {
       select.focus();
@@ -75,7 +75,7 @@ function offerOwnData() {
   };
 
   when("#own-data section", (section) => {
-    const settings = $("#settings"), isOpen = () => settings.classList.contains("open");
+    const settings = $("#settings"), isOpen = () => settings.matches(PARTS.openSettings);
     const state = make("p", { role: "status" });
     const save = button("save", said.own_download), drop = button("delete", said.own_delete);
     section.append(make("h2", {}, said.own_title), state, make("div", { class: "actions" }, save, drop));
@@ -179,7 +179,7 @@ function mendNumbers() {
   });
   when("#max-tokens input", (field) => {
     field.min = 1;
-    field.closest(".block").append(refused);
+    field.closest(PARTS.block).append(refused);
     // The server has looked at the limit. A higher one than the model can write was lowered.
     answer("limit", (limit) => {
       if (limit === null || !(limit < wanted)) return;
