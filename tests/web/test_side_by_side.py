@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from agent.history.memory import MemoryStore
 from agent.i18n.translator import ENGLISH
 from agent.models.catalog import ModelSpec
 from agent.providers.connection import Endpoint, ServedModel
-from agent.rendering.bubbles import Turn
+from agent.rendering.bubbles import Turn, edits
 from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.transfer.export import Exporter
 from agent.transfer.portable import read_conversation
@@ -52,20 +53,26 @@ SERVER = Config(
         **{f"{name}: {AGAIN}": f"!text {name} knows why." for name in NAMES},
         **{f"{name}: {SLOW}": f"!tokens 40 hold 10 {name}" for name in NAMES},
         "beta: Fail.": "!status 400",
+        "alpha: Fail first.": "!status 400",
+        "beta: Fail first.": "!text I did not.",
+        "alpha: Cut.": "!length 2",
+        "beta: Cut.": "!text I am whole.",
         "alpha: Fail.": "!text I did not.",
         "alpha: Lost.": "!tokens 40 hold 10 never",
         "beta: Lost.": "!tokens 40 hold 20 never",
     },
 )
-SPECS = [ModelSpec(id=f"vllm:{name}", name=name, label=name.title(), provider="vllm") for name in NAMES]
+SPECS = [ModelSpec(id=f"vllm:{name}", name=name, label=name.title(), provider="vllm", prefill=True) for name in NAMES]
 ALPHA, *OTHERS = [Choices(model=spec.id) for spec in SPECS]
 
 
 class House:
     """The chats of a page with three models."""
 
-    def __init__(self, folder: Path, server: Running, public: PublicSettings | None = None) -> None:
-        self.kept, self.memory = MemoryStore(), TemporaryMemory()
+    def __init__(
+        self, folder: Path, server: Running, public: PublicSettings | None = None, kept: MemoryStore | None = None
+    ) -> None:
+        self.kept, self.memory = kept or MemoryStore(), TemporaryMemory()
         self.store = TemporaryStore(self.kept, self.memory)
         media = TemporaryMedia(MediaStore(folder)._place, self.memory)
         served = tuple(ServedModel(spec, Endpoint(server.base_url)) for spec in SPECS)
@@ -175,6 +182,8 @@ async def test_answer_that_fails_leaves_the_others_alone(house: House) -> None:
     assert live is not None
     await house.settle()
     assert text_of((await house.turns(chat))[-1]).endswith("alpha knows why.")
+    [turn] = await house.turns(await house.ask("Fail first."))
+    assert [one["is_chosen"] for one in turn["columns"]] == [False, True]  # the chat goes on with what is an answer
 
 
 def frames_of(text: str) -> list[Any]:
@@ -217,6 +226,55 @@ async def test_stop_stops_one_or_all(house: House, server: Running) -> None:
     assert state_of(frames) == stored
     assert frames_of(frames)[-1] == {"stored": True, "complete": False}
     assert ["Stopped" in one["caption"] for one in stored["columns"]] == [True] * 3
+
+
+def test_edits_of_columns_lead_to_the_next_turn() -> None:
+    def turn(text: str, **more: Any) -> Any:
+        bubble = {"kind": "output_text", "state": "done", "blocks": [text]}
+        return {"id": "1", "is_running": False, "bubbles": [bubble], **more}
+
+    states = [
+        turn("?", columns=[turn("a"), turn("b")]),
+        turn("?", columns=[turn("a"), turn("bc")]),
+        turn("?", columns=[turn("ad", name="A"), turn("bc")], kept="1 file"),
+        turn("?", columns=[turn("a")]),
+        turn("?"),
+    ]
+    assert edits(states[0], states[1]) == [["column", 1, [["tail", 0, 0, 0, "c"]]]]
+    for old, new in product(states, states):
+        assert {"columns": [], **applied(old, edits(old, new))} == {"columns": [], **new}
+
+
+async def test_another_process_shows_and_stops_all(house: House, server: Running, tmp_path: Path) -> None:
+    other = House(tmp_path, server, kept=house.kept)
+    live = await house.send(SLOW)
+    keeping = asyncio.create_task(house.page.live_runs.keep_leases(house.kept))
+    for one in house.page.live_runs.of(live.conversation):
+        await until(lambda one=one: any("word9" in bubble.text for bubble in one.bubbles))
+        await one.log.store_events()
+    shown = await other.columns(live.conversation)
+    assert [text.split()[-1] for text in shown.values()] == ["word9"] * 2
+    assert shown == await house.columns(live.conversation)
+    await other.page.running.stop([live.conversation], "ann")
+    together = house.page.live_runs.together[live.conversation]
+    await until(lambda: together.is_end_stored)
+    keeping.cancel()
+    captions = [one["caption"] for one in (await other.turns(live.conversation))[-1]["columns"]]
+    assert ["Stopped" in caption for caption in captions] == [True, True]
+    await other.page.aclose()
+
+
+async def test_continued_column_stays_among_the_others(house: House) -> None:
+    chat = await house.ask("Cut.")
+    [alpha, _] = (await house.turns(chat))[-1]["columns"]
+    [button] = alpha["buttons"]
+    assert button["value"]["do"] == "continue"
+    live, _ = await house.page.continue_answer(ANN, chat, button["value"]["entry"], "Please.", ALPHA)
+    running = (await view_of(house.page, "ann", chat)).turns[-1]["columns"]
+    await live.wait_for_end()
+    await house.settle()
+    assert [one["name"] for one in running] == ["Alpha", "Beta"]
+    assert await house.columns(chat) == {"Alpha": "word0 word1 word2 word3", "Beta": "I am whole."}
 
 
 async def test_refused_model_stores_nothing(house: House, server: Running) -> None:
