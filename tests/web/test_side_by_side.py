@@ -55,7 +55,7 @@ SERVER = Config(
         "beta: Fail.": "!status 400",
         "alpha: Fail first.": "!status 400",
         "beta: Fail first.": "!text I did not.",
-        "alpha: Cut.": "!length 2",
+        "alpha: Cut.": "!tokens 30 hold 10 again",
         "beta: Cut.": "!text I am whole.",
         "alpha: Fail.": "!text I did not.",
         "alpha: Lost.": "!tokens 40 hold 10 never",
@@ -264,17 +264,23 @@ async def test_another_process_shows_and_stops_all(house: House, server: Running
     await other.page.aclose()
 
 
-async def test_continued_column_stays_among_the_others(house: House) -> None:
-    chat = await house.ask("Cut.")
+async def test_continued_column_stays_among_the_others(house: House, server: Running) -> None:
+    cut = await house.send("Cut.")
+    chat, together = cut.conversation, house.page.live_runs.together[cut.conversation]
+    await until(lambda: together.answers[1].is_ended and "word9" in "".join(one.text for one in cut.bubbles))
+    await house.page.running.stop([chat], "ann")
+    await house.settle()
     [alpha, _] = (await house.turns(chat))[-1]["columns"]
     [button] = alpha["buttons"]
     assert button["value"]["do"] == "continue"
-    live, _ = await house.page.continue_answer(ANN, chat, button["value"]["entry"], "Please.", ALPHA)
-    running = (await view_of(house.page, "ann", chat)).turns[-1]["columns"]
-    await live.wait_for_end()
+    await house.page.continue_answer(ANN, chat, button["value"]["entry"], "Please.", ALPHA)
+    running = (await house.turns(chat))[-1]["columns"]
+    assert [(one["name"], one["is_running"]) for one in running] == [("Alpha", True), ("Beta", False)]
+    server.release("again")
     await house.settle()
-    assert [one["name"] for one in running] == ["Alpha", "Beta"]
-    assert await house.columns(chat) == {"Alpha": "word0 word1 word2 word3", "Beta": "I am whole."}
+    columns = await house.columns(chat)
+    assert columns["Alpha"].endswith("word29")
+    assert columns["Beta"] == "I am whole."
 
 
 async def test_refused_model_stores_nothing(house: House, server: Running) -> None:
