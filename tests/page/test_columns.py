@@ -11,7 +11,7 @@ from tests.support.scripted_server import Config, Running
 
 Visit = Callable[..., Visitor]
 ALPHA, BETA, GAMMA = "Qwen/Qwen3-8B", "Qwen/Qwen3-VL-8B-Instruct", "lab/Brief-1B"
-QUESTION, NEXT = "Why is the sky blue?", "And at dusk?"
+QUESTION, NEXT, SLOW = "Why is the sky blue?", "And at dusk?", "Tell me all."
 LONG = (
     "!reasoning Sunlight, air, scattering. !text Sunlight is a mix of all colours. In air, **short waves are scattered "
     "most** (Rayleigh scattering), so blue light reaches you from everywhere.\\n\\n- Violet is scattered more, but "
@@ -26,6 +26,8 @@ SERVER = Config(
         f"{ALPHA}: {QUESTION}": LONG,
         f"{BETA}: {QUESTION}": "!tokens 60 hold 20 beta",
         f"{GAMMA}: {QUESTION}": "!status 400",
+        f"{ALPHA}: {SLOW}": "!tokens 40 hold 10 slow",
+        f"{BETA}: {SLOW}": "!tokens 40 hold 10 never",
         f"{ALPHA}: {NEXT}": "!text Red, says the first.",
         f"{BETA}: {NEXT}": "!text Red, says the second.",
     },
@@ -95,3 +97,31 @@ def test_models_answer_side_by_side(own: App, visit: Visit, server: Running) -> 
     sent = str(server.journal()[-1]["body"]["messages"])
     assert "says the second" in sent
     assert "says the first" not in sent
+
+
+def test_stop_of_one_column_leaves_the_other(own: App, visit: Visit, server: Running) -> None:
+    visitor = visit(own.url, phone=True)
+    compare_with(visitor, BETA)
+    visitor.say(SLOW)
+    expect(column(visitor, "Qwen3-8B")).to_contain_text("word9")
+    visitor.chat.get_by_role("tab", name="Qwen3-8B").press("ArrowRight")
+    expect(visitor.chat.get_by_role("tab", name="Qwen3-VL-8B-Instruct")).to_be_focused()
+    beta = column(visitor, "Qwen3-VL-8B-Instruct")
+    expect(beta).to_contain_text("word9")
+    beta.get_by_role("button", name="Stop").click()
+    expect(beta.locator(".caption")).to_contain_text("Stopped")
+    visitor.shot("column-stopped")
+    expect(visitor.stop).to_be_visible()
+    server.release("slow")
+    visitor.chat.get_by_role("tab", name="Qwen3-8B").click()
+    expect(column(visitor, "Qwen3-8B")).to_contain_text("word39")
+    visitor.idle()
+    assert grave(visitor.page) == []
+
+
+def test_one_model_alone_is_compared_with_none(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.open_models()
+    options = visitor.page.locator("#model-list").get_by_role("option")
+    expect(options.nth(3)).to_be_visible()  # the others need a key
+    expect(options.filter(has_text="Compare with another model")).to_have_count(0)

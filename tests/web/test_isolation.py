@@ -294,6 +294,7 @@ OWNER_STEPS: list[tuple[str, ...]] = [
     ("message undo over http", '"text":"!text'),
     ("conversation say over http", '"run":"'),
     ("suspended run answer over http", '"run":"'),
+    ("running answer stop one over http", ""),
     ("running answer stop over http", ""),
     ("event cancel both", ""),
     ("temporary chat delete", ""),

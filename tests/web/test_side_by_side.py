@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from agent.history.memory import MemoryStore
 from agent.i18n.translator import ENGLISH
 from agent.models.catalog import ModelSpec
 from agent.providers.connection import Endpoint, ServedModel
-from agent.rendering.bubbles import Turn
+from agent.rendering.bubbles import Turn, edits
 from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.transfer.export import Exporter
 from agent.transfer.portable import read_conversation
@@ -51,20 +52,26 @@ SERVER = Config(
         **{f"{name}: {AGAIN}": f"!text {name} knows why." for name in NAMES},
         **{f"{name}: {SLOW}": f"!tokens 40 hold 10 {name}" for name in NAMES},
         "beta: Fail.": "!status 400",
+        "alpha: Fail first.": "!status 400",
+        "beta: Fail first.": "!text I did not.",
+        "alpha: Cut.": "!tokens 30 hold 10 again",
+        "beta: Cut.": "!text I am whole.",
         "alpha: Fail.": "!text I did not.",
         "alpha: Lost.": "!tokens 40 hold 10 never",
         "beta: Lost.": "!tokens 40 hold 20 never",
     },
 )
-SPECS = [ModelSpec(id=f"vllm:{name}", name=name, label=name.title(), provider="vllm") for name in NAMES]
+SPECS = [ModelSpec(id=f"vllm:{name}", name=name, label=name.title(), provider="vllm", prefill=True) for name in NAMES]
 ALPHA, *OTHERS = [Choices(model=spec.id) for spec in SPECS]
 
 
 class House:
     """The chats of a page with three models."""
 
-    def __init__(self, folder: Path, server: Running, public: PublicSettings | None = None) -> None:
-        self.kept, self.memory = MemoryStore(), TemporaryMemory()
+    def __init__(
+        self, folder: Path, server: Running, public: PublicSettings | None = None, kept: MemoryStore | None = None
+    ) -> None:
+        self.kept, self.memory = kept or MemoryStore(), TemporaryMemory()
         self.store = TemporaryStore(self.kept, self.memory)
         media = TemporaryMedia(MediaStore(folder)._place, self.memory)
         served = tuple(ServedModel(spec, Endpoint(server.base_url)) for spec in SPECS)
@@ -174,6 +181,8 @@ async def test_answer_that_fails_leaves_the_others_alone(house: House) -> None:
     assert live is not None
     await house.settle()
     assert text_of((await house.turns(chat))[-1]).endswith("alpha knows why.")
+    [turn] = await house.turns(await house.ask("Fail first."))
+    assert [one["is_chosen"] for one in turn["columns"]] == [False, True]  # the chat goes on with what is an answer
 
 
 def frames_of(text: str) -> list[Any]:
@@ -188,7 +197,7 @@ def state_of(text: str) -> Any:
     return turn
 
 
-async def test_stop_stops_one_or_all(house: House, server: Running) -> None:
+async def test_stop_stops_one_or_all(house: House) -> None:
     async with client_of(house) as client:
         body = {
             "text": SLOW,
@@ -199,9 +208,9 @@ async def test_stop_stops_one_or_all(house: House, server: Running) -> None:
         chat, runs = begun["conversation"], begun["runs"]
         assert begun["run"] == runs[0]
         following = asyncio.create_task(client.get(f"/runs/{runs[0]}/events?format=blocks"))
-        await asyncio.to_thread(server.wait_for, lambda lines: [one["sent"] for one in lines[-3:]] == [10, 10, 10])
-        assert (await client.post(f"/conversations/{chat}/stop", json={"run": runs[1]})).status_code == 204
         together = house.page.live_runs.together[chat]
+        await until(lambda: all("word9" in "".join(bubble.text for bubble in one.bubbles) for one in together.answers))
+        assert (await client.post(f"/conversations/{chat}/stop", json={"run": runs[1]})).status_code == 204
         await until(lambda: together.answers[1].is_ended)
         assert len(house.page.live_runs.of(chat)) == 2
         with pytest.raises(Conflict):
@@ -212,10 +221,69 @@ async def test_stop_stops_one_or_all(house: House, server: Running) -> None:
         await client.post(f"/conversations/{chat}/stop")
         frames = (await following).text
     await house.settle()
+    for run in runs:
+        events = [event.value for event in await house.store.runs.events(run, owner="ann")]
+        switched = [event["is_type_switched"] for event in events if event["type"] == "output_text"]
+        assert switched == [True, *([False] * (len(switched) - 1))]
     [stored] = await house.turns(chat)
     assert state_of(frames) == stored
     assert frames_of(frames)[-1] == {"stored": True, "complete": False}
     assert ["Stopped" in one["caption"] for one in stored["columns"]] == [True] * 3
+
+
+def test_edits_of_columns_lead_to_the_next_turn() -> None:
+    def turn(text: str, **more: Any) -> Any:
+        bubble = {"kind": "output_text", "state": "done", "blocks": [text]}
+        return {"id": "1", "is_running": False, "bubbles": [bubble], **more}
+
+    states = [
+        turn("?", columns=[turn("a"), turn("b")]),
+        turn("?", columns=[turn("a"), turn("bc")]),
+        turn("?", columns=[turn("ad", name="A"), turn("bc")], kept="1 file"),
+        turn("?", columns=[turn("a")]),
+        turn("?"),
+    ]
+    assert edits(states[0], states[1]) == [["column", 1, [["tail", 0, 0, 0, "c"]]]]
+    for old, new in product(states, states):
+        assert {"columns": [], **applied(old, edits(old, new))} == {"columns": [], **new}
+
+
+async def test_another_process_shows_and_stops_all(house: House, server: Running, tmp_path: Path) -> None:
+    other = House(tmp_path, server, kept=house.kept)
+    live = await house.send(SLOW)
+    keeping = asyncio.create_task(house.page.live_runs.keep_leases(house.kept))
+    for one in house.page.live_runs.of(live.conversation):
+        await until(lambda one=one: any("word9" in bubble.text for bubble in one.bubbles))
+        await one.log.store_events()
+    shown = await other.columns(live.conversation)
+    assert [text.split()[-1] for text in shown.values()] == ["word9"] * 2
+    assert shown == await house.columns(live.conversation)
+    await other.page.running.stop([live.conversation], "ann")
+    together = house.page.live_runs.together[live.conversation]
+    await until(lambda: together.is_end_stored)
+    keeping.cancel()
+    captions = [one["caption"] for one in (await other.turns(live.conversation))[-1]["columns"]]
+    assert ["Stopped" in caption for caption in captions] == [True, True]
+    await other.page.aclose()
+
+
+async def test_continued_column_stays_among_the_others(house: House, server: Running) -> None:
+    cut = await house.send("Cut.")
+    chat, together = cut.conversation, house.page.live_runs.together[cut.conversation]
+    await until(lambda: together.answers[1].is_ended and "word9" in "".join(one.text for one in cut.bubbles))
+    await house.page.running.stop([chat], "ann")
+    await house.settle()
+    [alpha, _] = (await house.turns(chat))[-1]["columns"]
+    [button] = alpha["buttons"]
+    assert button["value"]["do"] == "continue"
+    await house.page.continue_answer(ANN, chat, button["value"]["entry"], "Please.", ALPHA)
+    running = (await house.turns(chat))[-1]["columns"]
+    assert [(one["name"], one["is_running"]) for one in running] == [("Alpha", True), ("Beta", False)]
+    server.release("again")
+    await house.settle()
+    columns = await house.columns(chat)
+    assert columns["Alpha"].endswith("word29")
+    assert columns["Beta"] == "I am whole."
 
 
 async def test_refused_model_stores_nothing(house: House, server: Running) -> None:

@@ -34,6 +34,15 @@ test("edits come one after the other", () => {
   assert.deepEqual(applied(turn(), edits), { id: "1", is_running: false, bubbles: [bubble(["a", "b"])] });
 });
 
+test("each column has edits of its own", () => {
+  const wide = (more, ...texts) => ({ ...turn(bubble(["?"])), ...more, columns: texts.map((text) => turn(bubble([text]))) });
+  const states = [wide({}, "a", "b"), wide({}, "a", "bc"), wide({ is_running: false }, "ad", "bc"), wide({}, "a"), turn(bubble(["?"]))];
+  assert.deepEqual(changes(states[0], states[1]), [["column", 1, [["tail", 0, 0, 0, "c"]]]]);
+  for (const old of states) {
+    for (const next of states) assert.deepEqual({ columns: [], ...applied(old, changes(old, next)) }, { columns: [], ...next });
+  }
+});
+
 test("text at the end of open elements is added there", () => {
   assert.deepEqual(addedText("</code></pre>\n", "a &lt;</code></pre>\n"), { text: "a &lt;", depth: 2 });
   for (const [dropped, html] of [["", "a"], ["</p>", "<b>a</b></p>"], ["a</p>", "b</p>"], ["\n</p>", "b\n</p>"], ["</p>", "b</i>"]]) {

@@ -691,7 +691,9 @@ class RunningAnswers:
         if len(answers) < 2:
             return answers[0] if answers else None
         key = " ".join(answer.run_id for answer in answers)
-        return self._together.setdefault(key, AnswersTogether(answers))
+        together = self._together.setdefault(key, AnswersTogether(answers))
+        together.is_stored.set()
+        return together
 
     async def find_for_page(self, run_id: str, owner: str) -> RunningAnswer | None:
         """Return the answer that a page follows by this id, which several to one message have of the first."""
@@ -724,11 +726,11 @@ class RunningAnswers:
 
     def is_wanted(self, conversation: str, owner: str) -> bool:
         """Return the same for this owner, and note that a page which shows it still wants the answer."""
-        live = self._live_runs.get(conversation, owner)
-        if live is not None:
+        mine = [live for live in self._live_runs.of(conversation) if live.owner == owner]
+        for live in mine:
             with live.watched():
                 pass
-        return live is not None
+        return bool(mine)
 
     async def conversations(self, owner: str) -> Collection[str]:
         """Return this owner's conversations in which others that share the store are writing."""

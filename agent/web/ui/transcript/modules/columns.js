@@ -71,8 +71,6 @@ class Columns {
       if (column.mark.textContent !== mark) column.mark.textContent = mark;
       column.drawing.show([turn]);
     }
-    this.grid.style.setProperty("--count", String(ids.length));
-    this.grid.dataset.count = String(ids.length);
     if (!ids.includes(this.shown)) this.choose((turns.find(({ is_chosen: isChosen }) => isChosen) ?? turns[0]).id);
   }
 }
