@@ -295,6 +295,8 @@ OWNER_STEPS: list[tuple[str, ...]] = [
     ("message show over http", ""),
     ("message undo over http", '"text":"!text'),
     ("conversation say over http", '"run":"'),
+    ("conversation summarize", ""),
+    ("conversation drop summary", ""),
     ("suspended run answer over http", '"run":"'),
     ("running answer stop over http", ""),
     ("event cancel both", ""),

@@ -86,7 +86,11 @@ class Branches:
         # The title can be about another version of the first message, which the copy does not have.
         title = record.title if has_first_words(begins, entries) else first_words(entries[0])
         copied = replace(
-            copied, title=await self._numbered(record.owner, title), head_id=entries[-1].id, expires_at=expires_at
+            copied,
+            title=await self._numbered(record.owner, title),
+            head_id=entries[-1].id,
+            expires_at=expires_at,
+            summary=record.summary,
         )
         async with quota.reservation(visitor, self._is_in_use) as reserve:
             await reserve(size)

@@ -111,7 +111,8 @@ class ConversationTurn:
     are the replies so far to a suspended answer, by the ids of the waiting calls; None if nothing is asked. `files` are
     the ids of the files that the model made. `watched_since` is when the page began to watch a running turn, and
     `quiet_since` is when the last run began or last emitted something, both on the monotonic clock. `run` is the id of
-    the last run, and `model` of its model. `model_name` is that model's name, or "" if it is not known.
+    the last run, and `model` of its model. `model_name` is that model's name, or "" if it is not known. `summary` is
+    the text that is sent instead of this turn and all before it, or "".
     """
 
     user: Entry | None
@@ -126,6 +127,7 @@ class ConversationTurn:
     versions: TurnVersions = ONLY_ONE
     model: str = ""
     model_name: str = ""
+    summary: str = ""
 
     @property
     def is_empty(self) -> bool:

@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 FOLDERS = ("modules", "composer/modules", "transcript/modules")
 FIRST, ENTRY = "modules/gradio.js", "modules/page.js"
 """The module that runs before Gradio, and the one that imports all others."""
-LAZY = ("viewer", "models", "share", "settings")
+LAZY = ("viewer", "models", "share", "settings", "gauge")
 """The modules that are loaded when they are used, with a style of the same name. So is `preview` of the transcript."""
 START = "() => import(document.getElementById('page-module').href)"
 """Starts the page's modules. Gradio runs this once it shows the page. Without a part of it, the page loads again."""
