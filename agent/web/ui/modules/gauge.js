@@ -22,13 +22,13 @@ const summarize = (act) => {
   return one;
 };
 const place = () => {
-  const { top, right } = ring.getBoundingClientRect();
-  Object.assign(figures.style, { bottom: `${innerHeight - top + 8}px`, right: `${Math.max(12, innerWidth - right - 40)}px` });
+  const { top, right } = ring.getBoundingClientRect(), most = innerWidth - figures.offsetWidth - 16;
+  Object.assign(figures.style, { bottom: `${innerHeight - top + 8}px`, right: `${Math.max(16, Math.min(most, innerWidth - right - 40))}px` });
 };
 figures.addEventListener("toggle", ({ newState }) => ring.setAttribute("aria-expanded", newState === "open"));
 ring.addEventListener("click", () => {
-  place();
   figures.togglePopover();
+  place();
 });
 addEventListener("resize", () => figures.matches(":popover-open") && place());
 $("#model-button").before(ring);
