@@ -295,6 +295,7 @@ OWNER_STEPS: list[tuple[str, ...]] = [
     ("message show over http", ""),
     ("message undo over http", '"text":"!text'),
     ("conversation say over http", '"run":"'),
+    ("conversation say over http", '"run":"'),
     ("conversation summarize", ""),
     ("conversation drop summary", ""),
     ("suspended run answer over http", '"run":"'),
