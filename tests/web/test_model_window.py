@@ -4,6 +4,7 @@ import asyncio
 import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from agent.web.app import create_app
 from agent.web.chat.answers import LiveRun
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
-from agent.web.chat.model_window import sent_history, summarizable
+from agent.web.chat.model_window import FULL, sent_history, summarizable
 from agent.web.chat.visitor import Visitor
 from tests.support.scripted_server import Config, Running
 
@@ -109,6 +110,18 @@ async def test_summary_is_sent_until_it_is_dropped(tmp_path: Path, server: Runni
         await page.conversations.drop_summary("ann", page.chat)
         await page.turns("last")
         assert [text.split()[0] for text in page.sent()[::2]] == [*(word.split()[0] for word in WORDS), "next", "last"]
+
+
+async def test_model_with_a_smaller_window_gets_the_same_offer(tmp_path: Path, server: Running) -> None:
+    async with opened(tmp_path, server) as page:
+        await page.turns(*WORDS[:4])
+        assert (await page.window()).share < FULL
+        spec = page.conversations.model_for("ann", "")
+        assert spec is not None
+        small = replace(spec, id="other", context_tokens=2048)
+        use = await page.conversations.runs.window(await page.record(), small, CHOICES)
+        assert (use.window, use.is_estimated, use.can_summarize) == (2048, True, True)
+        assert use.share >= FULL
 
 
 async def test_second_summary_has_the_first_one(tmp_path: Path, server: Running) -> None:
