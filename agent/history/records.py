@@ -169,13 +169,11 @@ class ChatSummary:
     """A text that is sent to models instead of the first turns of a conversation.
 
     `message` is the id of the visitor's message that begins the last of these turns, and `model` wrote the text.
-    `tokens` is about how many were sent from then on.
     """
 
     message: str
     text: str
     model: str = ""
-    tokens: int = 0
     at: datetime = field(default_factory=now)
 
 

@@ -13,6 +13,7 @@ from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserProm
 
 from agent.errors import Conflict, InputError, NotFound
 from agent.history import ChatSummary, Entry
+from agent.local.weights import SMOLLM2
 from agent.settings import LocalSettings, Settings
 from agent.web.app import create_app
 from agent.web.chat.answers import LiveRun
@@ -122,6 +123,9 @@ async def test_model_with_a_smaller_window_gets_the_same_offer(tmp_path: Path, s
         use = await page.conversations.runs.window(await page.record(), small, CHOICES)
         assert (use.window, use.is_estimated, use.can_summarize) == (2048, True, True)
         assert use.share >= FULL
+        smollm = replace(small, examples=SMOLLM2.spec.examples)
+        use = await page.conversations.runs.window(await page.record(), smollm, CHOICES)
+        assert (use.can_summarize, use.is_too_small) == (False, True)
 
 
 async def test_second_summary_has_the_first_one(tmp_path: Path, server: Running) -> None:

@@ -25,7 +25,7 @@ class WindowUse:
     """How a chat fills the window of a model, in tokens. `room` is the part for the chat, without the next answer.
 
     `is_estimated`: the tokens were counted here, or those of another model. `cost` is that of the chat in US dollars.
-    `left_out` counts the messages that did not fit the last time.
+    `left_out` counts the messages that did not fit the last time. `is_too_small`: the model cannot write summaries.
     """
 
     tokens: int
@@ -36,6 +36,7 @@ class WindowUse:
     left_out: int
     cost: float
     can_summarize: bool
+    is_too_small: bool
     summary: ChatSummary | None
 
 

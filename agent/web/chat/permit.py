@@ -290,7 +290,7 @@ class AnswerRuns:
         system = estimate_tokens([_system_message(self._settings, spec, choices)])
         counted = system + await off_loop(messages, estimate, sent.messages) if entries else 0
         left_out = known[1].note.left_out if known else 0
-        prompts = sum(map(is_prompt, newest))
+        has_turns = sum(map(is_prompt, newest)) > 1 or len(newest) == NEWEST
         return WindowUse(
             tokens=known[0] if known else counted,
             is_estimated=known is None or known[1].note.model != spec.id,
@@ -299,7 +299,8 @@ class AnswerRuns:
             share=min(1.0, max(counted, known[0] if known else 0) / room),
             left_out=left_out,
             cost=record.cost,
-            can_summarize=self._settings.summaries != "off" and (prompts > 1 or len(newest) == NEWEST),
+            can_summarize=self._settings.summaries != "off" and has_turns and not spec.examples,
+            is_too_small=bool(spec.examples),
             summary=summary,
         )
 
@@ -309,6 +310,8 @@ class AnswerRuns:
         Raises `InputError` if there are too few turns, and the error of a model that writes none.
         """
         spec, room = permit.connection.spec, self._room(permit.connection.spec, choices)
+        if spec.examples:
+            raise InputError(_("{model} is too small to summarize a chat.", model=spec.label))
         entries = (await self.histories.read(record)).entries
         first = summarizable(record.summary, entries, room)
         if not first:
@@ -316,7 +319,7 @@ class AnswerRuns:
         old = sent_history(record.summary, entries[:first], sys.maxsize).messages
         limits = replace(run_limits(self._settings), steps=1)
         agent = Agent(permit.connection, system_message=INSTRUCTIONS, limits=limits)
-        most = None if spec.always_reasons else min(SUMMARY_TOKENS, spec.max_output_tokens)
+        most = None if spec.always_reasons else min(SUMMARY_TOKENS, spec.max_output_tokens, max(64, room // 4))
         with acting_for(record.owner):
             result = await agent.ask(
                 await off_loop(old, transcript, old, max(1000, 2 * room)),

@@ -173,6 +173,7 @@ SCRIPTS = {
     "window_cost": N_("This chat has cost ${amount} so far."),
     "window_full": N_("This chat fills the model's window. Soon its oldest messages will be left out."),
     "window_left": N_("The oldest messages no longer fit the model's window, and are left out."),
+    "window_small": N_("This model is too small to summarize a chat."),
     "window_summarize": N_("Summarize the oldest messages"),
     "window_summarizing": N_("The model is writing a summary…"),
     "window_summarized": N_("The model gets a summary of the oldest messages."),

@@ -52,6 +52,7 @@ export function show(use, act) {
     fill(said.window_free, { count: number.format(size - room) }),
     ...(cost ? [fill(said.window_cost, { amount: new Intl.NumberFormat(language, { maximumSignificantDigits: 2 }).format(cost) })] : []),
     ...(use.left_out ? [said.window_left] : []),
+    ...(use.is_too_small && share >= 0.85 ? [said.window_small] : []),
     ...(use.has_summary ? [said.window_summarized] : []),
   ];
   figures.replaceChildren(make("b", {}, label), ...lines.map((line) => make("p", {}, line)), ...(use.can_summarize ? [summarize(act)] : []));
