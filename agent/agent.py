@@ -283,10 +283,12 @@ class Agent(ExplainsAttributes):
         return [result.text, *result.files] if result.files else result.text
 
     async def _summarize(self, text: str, caller: CallingRun) -> str:
-        """Return the summary of a transcript that the model writes in a run below the caller's."""
+        """Return the summary of a transcript that the model writes in a run below the caller's, with its headers."""
         writer = self._with(None, [])
         writer.system_message, writer.compaction, writer.documents = INSTRUCTIONS, None, ()
-        result = await writer.run(text).below(AgentCall("", "summary", caller))
+        given = caller.plan.options
+        run = writer.run(text, options=replace(DEFAULTS, headers=given.headers, timeout=given.timeout))
+        result = await run.below(AgentCall("", "summary", caller))
         return result.checked().text
 
     def _colleague(self, name: str) -> "Agent":

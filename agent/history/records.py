@@ -171,6 +171,19 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChatSummary:
+    """A text that is sent to models instead of the first turns of a conversation.
+
+    `message` is the id of the visitor's message that begins the last of these turns, and `model` wrote the text.
+    """
+
+    message: str
+    text: str
+    model: str = ""
+    at: datetime = field(default_factory=now)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
     """A conversation: its owner, the end of its history, and the ends of its other branches.
 
@@ -178,7 +191,7 @@ class Conversation:
     can pin a conversation, so that it stays at the top of the list.
 
     `source` names the chat of which an imported conversation is a copy, such as "chatgpt:" and its id, and
-    `imported_at` is the time of its last import.
+    `imported_at` is the time of its last import. `summary` stands for its first turns, if there is one.
     """
 
     id: str = field(default_factory=new_id)
@@ -197,6 +210,7 @@ class Conversation:
     expires_at: datetime | None = None
     source: str = ""
     imported_at: datetime | None = None
+    summary: ChatSummary | None = None
 
     @property
     def used_at(self) -> datetime:

@@ -8,10 +8,21 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NotRequired, TypedDict
 
 BubbleKind = Literal[
-    "user", "output_text", "reasoning", "tool_call", "tool_call_result", "error", "question", "file", "sources", "steps"
+    "user",
+    "output_text",
+    "reasoning",
+    "tool_call",
+    "tool_call_result",
+    "error",
+    "question",
+    "file",
+    "sources",
+    "steps",
+    "summary",
 ]
 """The kinds of the responses, and: a person's message or reply, a question of the model to a person, a file that the
-model made, the sources of an answer, and a row that folds the steps after it."""
+model made, the sources of an answer, a row that folds the steps after it, and the summary that is sent instead of the
+messages up to there."""
 BubbleState = Literal["running", "done", "failed", "refused", "waiting"]
 """`waiting`: a person is asked. A call that waits is not folded away. A row of steps has failed if one of them has."""
 

@@ -42,7 +42,7 @@ class Fitting:
             return messages
         summary = self._summary or await off_loop(messages, summary_of, messages)
         fitted = await off_loop(messages, shortened, messages, summary)
-        if not self._has_room(policy, fitted):
+        if not await self._has_room(policy, fitted):
             self._summary = summary = await self._summarize(policy, messages, summary)
             fitted = await off_loop(messages, shortened, messages, summary)
         if summary.text:
@@ -66,15 +66,16 @@ class Fitting:
 
     async def _summarize(self, policy: Compaction, messages: Sequence[ModelMessage], before: Summary) -> Summary:
         """Return what to leave out: more than `before` if possible, pictures first."""
-        answers = coverable_answers(messages, policy.keep)
+        answers = await off_loop(messages, coverable_answers, messages, policy.keep)
         if answers <= before.answers or self._has_failed:
             return before
-        old = covered(messages, before, answers)
-        if answers > before.pictures and has_pictures(old):
+        old = await off_loop(messages, covered, messages, before, answers)
+        if answers > before.pictures and await off_loop(old, has_pictures, old):
             before, self._is_new = Summary(answers=before.answers, text=before.text, pictures=answers), True
-            if self._has_room(policy, shortened(messages, before)):
+            if await self._has_room(policy, await off_loop(messages, shortened, messages, before)):
                 return before
-        if not self._has_room(policy, shortened(messages, Summary(answers=answers, pictures=answers))):
+        rest = await off_loop(messages, shortened, messages, Summary(answers=answers, pictures=answers))
+        if not await self._has_room(policy, rest):
             return before  # a summary would not make it fit, and the next step would make another one
         try:
             text = await self._text(policy, old)
@@ -92,7 +93,8 @@ class Fitting:
         if policy.summarize is None:
             tokens = policy.tokens(plan.connection.spec.context_tokens)
             assert plan.summarize is not None
-            text = await plan.summarize(transcript(old, max(1000, int(2 * tokens))), self._run)
+            told = await off_loop(old, transcript, old, max(1000, int(2 * tokens)))
+            text = await plan.summarize(told, self._run)
         else:
             made = policy.summarize(old)
             text = cast(object, await made if inspect.isawaitable(made) else made)
@@ -100,9 +102,10 @@ class Fitting:
             raise AgentError(_("the summary is empty"))
         return text.strip()
 
-    def _has_room(self, policy: Compaction, messages: Sequence[ModelMessage]) -> bool:
+    async def _has_room(self, policy: Compaction, messages: Sequence[ModelMessage]) -> bool:
         plan = self._run.plan
-        return estimate(messages, plan.system_message) <= policy.tokens(plan.connection.spec.context_tokens)
+        tokens = await off_loop(messages, estimate, messages, plan.system_message)
+        return tokens <= policy.tokens(plan.connection.spec.context_tokens)
 
     def _tell(self, sentence: LocalizedText) -> None:
         if sentence not in self._notes:

@@ -224,6 +224,9 @@ def _record(given: Mapping[str, Any], ids: Mapping[str, str]) -> Conversation:
         "branches": [ids[branch] for branch in branches],
     }
     (record,) = load_conversations([json.dumps({**kept, **updated, **new})])
+    if (summary := record.summary) is not None:
+        message = ids.get(summary.message)
+        record = replace(record, summary=replace(summary, message=message) if message else None)
     times = {"created_at": _past(record.created_at), "updated_at": _past(record.updated_at)}
     return replace(record, cost=max(record.cost, 0.0), **times)
 

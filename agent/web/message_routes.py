@@ -24,10 +24,12 @@ from agent.files.images import KINDS
 from agent.files.transcribe import ReportProgress
 from agent.i18n.text import LocalizedText, _
 from agent.i18n.translator import Translator, negotiate
+from agent.models.families import LONGEST_NAME
 from agent.system.media_types import SUFFIXES, detect_mime
 from agent.web.chat.answers import RESTARTING, LiveRun
 from agent.web.chat.choices import Choices, effort_of, requested_choices, usual_temperature
 from agent.web.chat.conversations import CONTINUE, Conversations, OtherModels
+from agent.web.chat.model_window import FULL
 from agent.web.chat.questions import QuestionId
 from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.sent_message import MessageId
@@ -116,6 +118,9 @@ class MessageRoutes:
             ("/conversations", "POST", self._begin),
             (chat + "/messages", "POST", self._send),
             (chat + "/stop", "POST", self._stop),
+            (chat + "/window", "GET", self._window),
+            (chat + "/summary", "POST", self._summarize),
+            (chat + "/summary", "DELETE", self._drop_summary),
             (message, "PATCH", self._edit),
             (message, "DELETE", self._take_back),
             (message + "/retry", "POST", self._retry),
@@ -208,6 +213,35 @@ class MessageRoutes:
         if found is not None and found.conversation == conversation:
             await found.stop()
         return None
+
+    async def _window(self, request: Request, owner: str) -> Any:
+        """Return how the chat fills the window of the model in the query, or of the one that the visitor chose."""
+        model = request.query_params.get("model", "")[:LONGEST_NAME]
+        choices = self._choices(
+            request, await self._visitor(request, owner), _Body(settings={"model": model} if model else {})
+        )
+        use = await self._conversations.window(owner, await self._id(request, owner), choices)
+        if use is None:
+            return None
+        offer = self._conversations.settings.summaries == "offer" and use.can_summarize and use.share >= FULL
+        fields = {
+            name: getattr(use, name)
+            for name in ("tokens", "is_estimated", "window", "room", "share", "left_out", "cost")
+        }
+        return fields | {
+            "can_summarize": use.can_summarize,
+            "is_offered": offer,
+            "has_summary": use.summary is not None,
+        }
+
+    async def _summarize(self, request: Request, owner: str) -> Any:
+        body = await self._read(request, _Body)
+        visitor, conversation = await self._visitor(request, owner), await self._id(request, owner)
+        choices = self._choices(request, visitor, body)
+        await result_unless_gone(request, self._conversations.summarize(visitor, conversation, choices))
+
+    async def _drop_summary(self, request: Request, owner: str) -> Any:
+        await self._conversations.drop_summary(owner, await self._id(request, owner))
 
     async def _edit(self, request: Request, owner: str) -> Any:
         edit = await self._read(request, _Edit)

@@ -4,12 +4,21 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic_ai.messages import BinaryContent, ModelMessage, ModelRequest, ModelResponse, ThinkingPart, UserPromptPart
+from pydantic_ai.messages import (
+    BinaryContent,
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ThinkingPart,
+    UserPromptPart,
+)
 
 from agent import Agent, AgentError, Chat, Compaction, Context, InputError, Limits, RunResult, tool
 from agent.events import ChildEvent, StepStarted
@@ -25,6 +34,7 @@ from agent.messages.compaction import (
 from agent.messages.openai import to_openai
 from agent.messages.repair import repair
 from agent.models.catalog import ModelSpec
+from agent.runtime import fitting
 from agent.suspension.suspended_run import Approve
 from tests.support.fakes import SPEC, Act, Call, FakeConnection, Step, Words
 from tests.support.media_files import random_png
@@ -92,6 +102,38 @@ async def test_model_writes_the_summary_below_the_run() -> None:
     later = await agent.ask("Short", context=result.context)
     assert later.text == "d"
     assert "They greeted." in str(connection.played.sent[4][0]), "a later run uses the same summary"
+
+
+async def test_summary_is_asked_with_the_headers_of_the_run() -> None:
+    connection = FakeConnection([said("a"), said("b"), said("They greeted."), said("c")])
+    agent = Agent(connection, compaction=Compaction(at=1400, keep=2))
+    context = (await talk(agent, LONG, LONG)).context
+    await agent.ask(LONG, context=context, headers={"x-key": "1"}, timeout=7, max_tokens=9)
+    asked = [(one.get("extra_headers"), one.get("timeout"), one.get("max_tokens")) for one in connection.played.asked]
+    assert asked[2:] == [({"x-key": "1"}, 7, asked[0][2]), ({"x-key": "1"}, 7, 9)]
+
+
+async def test_long_history_is_looked_at_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = set[tuple[str, bool]]()
+
+    def watched(name: str) -> Any:
+        work = getattr(fitting, name)
+
+        def looked(*args: Any) -> Any:
+            seen.add((name, current_thread() is main_thread()))
+            return work(*args)
+
+        return looked
+
+    for name in ("summary_of", "shortened", "estimate", "coverable_answers", "covered", "has_pictures"):
+        monkeypatch.setattr(fitting, name, watched(name))
+    entries = [[ModelRequest([UserPromptPart("word " * 50)]), ModelResponse([TextPart("a")])] for _ in range(2_000)]
+    context = Context(messages=tuple(message for turn in entries for message in turn))
+    connection = FakeConnection([said("c")])
+    result = await Agent(connection, compaction=SHORT).ask("Short", context=context)
+    assert len(connection.played.sent[0]) == 3, result.notes
+    assert {name for name, _ in seen} >= {"summary_of", "shortened", "coverable_answers", "covered", "has_pictures"}
+    assert [name for name, is_loop in seen if is_loop and name != "estimate"] == []
 
 
 async def test_short_conversation_is_sent_whole() -> None:

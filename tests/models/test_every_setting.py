@@ -472,6 +472,24 @@ async def test_title_is_one_more_request(write: Write, server: Running, titles: 
     assert len(server.journal()) - before == requests
 
 
+@shows("agent.summaries")
+@pytest.mark.parametrize(("summaries", "is_made"), [("auto", True), ("offer", False), ("off", False)])
+async def test_full_chat_is_summarized_only_by_itself(write: Write, summaries: str, is_made: bool) -> None:
+    with running(Config(models=(MODEL,), rate=0, max_model_len=4096)) as small:
+        async with opened(write(f'[agent]\nsummaries = "{summaries}"', VLLM_BASE_URL=small.base_url)) as page:
+            chat = ""
+            for name in ("apple", "pear", "plum"):
+                text = {"text": f"{name} {'x y ' * 700}"}
+                live = await page.conversations.send(ANN, chat or None, text, Choices(max_tokens=512))
+                assert live is not None
+                await live.wait_for_end()
+                chat = live.conversation
+            use = await page.conversations.window(ANN.owner, chat, Choices(max_tokens=512))
+        assert use is not None
+        assert (use.summary is not None) is is_made
+        assert use.can_summarize is (summaries != "off")
+
+
 @shows("agent.embeddings")
 @pytest.mark.slow
 async def test_long_documents_of_the_page_are_searched_by_vectors(

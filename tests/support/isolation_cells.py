@@ -34,6 +34,8 @@ CELLS: Mapping[tuple[str, str], tuple[str, ...] | str] = {
         "conversation read",
         "conversation read turns",
         "conversation read current",
+        "conversation window",
+        "conversation window as guest",
         "conversation link",
         "conversation config",
         "temporary chat read",
@@ -41,6 +43,8 @@ CELLS: Mapping[tuple[str, str], tuple[str, ...] | str] = {
     ),
     ("conversation", "append"): (
         "conversation say over http",
+        "conversation summarize",
+        "conversation drop summary",
         "conversation import id",
         "temporary chat say over http",
     ),

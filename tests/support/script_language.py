@@ -2,7 +2,8 @@
 
 The last user message contains the script, so a person or a browser test can write it on the page. A message that begins
 with `!` and a known name is a list of commands, and each further ` !name` starts a new one. Any other message gets a
-short friendly answer. `!tool`, `!tools` and `!loop` end a step: the commands after them answer the tool results.
+short friendly answer, and a request for a summary gets one. `!tool`, `!tools` and `!loop` end a step: the commands
+after them answer the tool results.
 
 As in vLLM and llama.cpp, `continue_final_message` makes a request ask for the rest of its last message. Only what the
 script says after that text is sent then. A command that ends after N tokens goes on with N more.
@@ -185,6 +186,8 @@ def _plan(body: Json, messages: list[Json], begun: str, attempt: int, rate: floa
     results = [message_text(message) for message in after if message.get("role") == "tool"]
     step = sum(1 for message in after if message.get("role") == "assistant")
     commands = _commands_of_step(parse(text), step)
+    if commands is None and messages and message_text(messages[0]).startswith("You summarize the beginning"):
+        return _finished([Deltas(_words(f"In short: {text.count('User: ')} questions were answered."), rate)])
     if commands is None:
         said = _friendly(text, messages[:at], messages[at] if at >= 0 else {})
         schema = (body.get("response_format") or {}).get("json_schema", {}).get("schema", {})

@@ -100,7 +100,7 @@ class Branches:
             quota, copied = self._temporary, await self._temporary.begin(visitor)
         # The title can be about another version of the first message, which the copy does not have.
         title = record.title if has_first_words(begins, original.begins) else first_words(original.begins[0])
-        copied = replace(copied, title=await self._numbered(record.owner, title))
+        copied = replace(copied, title=await self._numbered(record.owner, title), summary=record.summary)
         async with quota.reservation(visitor, self._is_in_use) as reserve:
             await reserve(original.size)
             await self._save_copy(record, original, copied)

@@ -17,11 +17,11 @@ from agent.files.long_documents import without_passages
 from agent.files.references import with_data
 from agent.files.store import MediaStore
 from agent.files.transcribe import ReportProgress, Transcriber
-from agent.history import Conversation, Entry, HistoryStore, new_id
+from agent.history import NO_CONVERSATION, ChatSummary, Conversation, Entry, HistoryStore, new_id
 from agent.i18n.text import _
 from agent.i18n.translator import Translator
 from agent.messages.prompt import Prompt
-from agent.messages.repair import unfinished_text
+from agent.messages.repair import estimate_tokens, unfinished_text
 from agent.models.catalog import ModelSpec
 from agent.plain_text import off_loop
 from agent.providers.connection import Effort, Models
@@ -38,6 +38,7 @@ from agent.web.chat.conversation_list import ConversationList
 from agent.web.chat.expiry import RetentionPeriods
 from agent.web.chat.journal import branch, request_of
 from agent.web.chat.model_menu import ModelMenu
+from agent.web.chat.model_window import WindowUse
 from agent.web.chat.permit import AnswerPermit, AnswerRuns, LostAnswer, RunSetup
 from agent.web.chat.questions import MESSAGE_GONE, QuestionId, Replies, parse_answer
 from agent.web.chat.rate_limit import RateLimiter
@@ -73,6 +74,8 @@ class StorageStatus:
 
 CONTINUE = _("Continue exactly where you stopped.")
 """The message that asks a model for the rest of its answer, if it cannot continue it itself."""
+SAVES = 20
+"""Attempts to store a summary while the chat goes on."""
 CONTINUED = _("The server process was lost in the middle; another one has continued the text")
 BEGUN_AGAIN = _("The server process was lost in the middle; another one has begun this step again")
 
@@ -193,7 +196,28 @@ class Conversations:
                 return record.id
         return None
 
+    async def window(self, owner: str, conversation: str, choices: Choices) -> WindowUse | None:
+        """Return how a chat fills the window of the chosen model, or None as long as there is no model."""
+        spec = self.model_for(owner, choices.model)
+        record = await self._store.get(conversation, owner=owner)
+        return None if spec is None else await self.runs.window(record, spec, choices)
+
     # Actions
+
+    async def summarize(self, visitor: Visitor, conversation: str, choices: Choices) -> None:
+        """Let the model write a summary that is sent instead of the first turns. An answer can begin meanwhile."""
+        owner = visitor.owner
+        if self.settings.summaries == "off":
+            raise NotFound(NO_CONVERSATION)
+        record = await self._idle(owner, conversation)
+        async with self.runs.permit(visitor, choices, conversation) as permit:
+            made = await self.runs.summarize(record, choices, permit)
+        await run_to_completion(self._save_summary(record, made.summary, made.cost - record.cost))
+
+    async def drop_summary(self, owner: str, conversation: str) -> None:
+        """Let the messages be sent that the summary stands for. Raises `Conflict` while an answer is being written."""
+        record = await self._idle(owner, conversation)
+        await self._store.save(replace(record, summary=None))
 
     async def send(
         self,
@@ -466,6 +490,17 @@ class Conversations:
         await self._check_not_busy(conversation, owner)
         return await self._store.get(conversation, owner=owner)
 
+    async def _save_summary(self, record: Conversation, summary: ChatSummary | None, cost: float) -> None:
+        """Store the summary with what the conversation is now, after the answer that is being written."""
+        for _attempt in range(SAVES):
+            if live := await self.running.get(record.id, record.owner):
+                await live.wait_for_end()
+            record = await self._store.get(record.id, owner=record.owner)
+            with suppress(Conflict):
+                await self._store.save(replace(record, summary=summary, cost=record.cost + cost))
+                return
+        raise Conflict(CHAT_CHANGED)
+
     async def _check_not_busy(self, conversation: str | None, owner: str) -> None:
         """Raise `Conflict` while an answer is being written in this conversation."""
         if await self.running.is_busy(conversation, owner):
@@ -514,6 +549,7 @@ class Conversations:
         message: MessageId = NO_MESSAGE_ID,
     ) -> LiveRun:
         """Start the run and return it once the user's message is stored."""
+        record = await self.runs.fitting(record, choices, permit, estimate_tokens(parts))
         setup = await self._set_up(record, parts, choices, permit, message)
         live = self._begin(setup, permit)
         # If the caller is cancelled, the run goes on. Only the first write shows whether the message is stored.

@@ -1,5 +1,7 @@
 """Begins an answer: the permit for it, its run with the history that the model can take, and its journal."""
 
+import logging
+import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -10,17 +12,18 @@ from pydantic_ai.messages import UserContent
 
 from agent.agent import Agent
 from agent.context import Context
-from agent.errors import InputError
+from agent.errors import AgentError, InputError
 from agent.files.long_documents import with_passages
 from agent.files.references import with_data
 from agent.files.store import MediaStore
-from agent.history import Conversation, HistoryStore
-from agent.i18n.text import LocalizedText, joined
+from agent.history import ChatSummary, Conversation, HistoryStore
+from agent.i18n.text import LocalizedText, _, joined
 from agent.i18n.translator import Translator
 from agent.limits import Limits
 from agent.local.zero_gpu import visitor_token
 from agent.messages.adapt import adapt
-from agent.messages.repair import estimate_tokens, keep_newest
+from agent.messages.compaction import INSTRUCTIONS, estimate, transcript
+from agent.messages.repair import estimate_tokens
 from agent.models.catalog import ModelSpec
 from agent.plain_text import off_loop
 from agent.providers.connection import Connection
@@ -28,6 +31,7 @@ from agent.result import Options, max_temperature
 from agent.runtime.arguments import embedder_of
 from agent.runtime.run import Run
 from agent.settings import Settings
+from agent.system.request_queue import acting_for
 from agent.tools.function_tools import Tool, Toolset
 from agent.web.chat.answers import LiveRun, LiveRuns
 from agent.web.chat.attached_documents import TOO_LONG, documents_of
@@ -35,16 +39,20 @@ from agent.web.chat.choices import Choices
 from agent.web.chat.expiry import IsBusy, RetentionPeriods
 from agent.web.chat.journal import Omitted, RunRequest, StoreJournal
 from agent.web.chat.model_menu import ModelMenu
+from agent.web.chat.model_window import FULL, WindowUse, reported_tokens, sent_history, summarizable
 from agent.web.chat.rate_limit import RateLimiter, Reservation
-from agent.web.chat.recent_histories import History, RecentHistories, RecentVectors
+from agent.web.chat.recent_histories import NEWEST, History, RecentHistories, RecentVectors
 from agent.web.chat.sent_message import NO_MESSAGE_ID, MessageId
 from agent.web.chat.side_by_side import Branch, BranchJournal
-from agent.web.chat.storage_quota import Reserve, StorageQuota
+from agent.web.chat.storage_quota import Reserve, StorageQuota, size_of
 from agent.web.chat.system_prompt import default_prompt
 from agent.web.chat.temporary import TemporaryChats
 from agent.web.chat.temporary_stores import is_temporary
 from agent.web.chat.titles import Titles
+from agent.web.chat.transcript import is_prompt
 from agent.web.chat.visitor import Visitor
+
+log = logging.getLogger(__name__)
 
 
 class Quota(Protocol):
@@ -84,6 +92,8 @@ class AnswerPermit:
 
 PUBLIC_ANSWER_TOKENS = 16_384
 """Tokens of an answer on a public page if the visitor sets no limit, because strangers spend the owner's money."""
+SUMMARY_TOKENS = 1_024
+"""The most tokens of a summary."""
 REASONING_TOKENS = 8_192
 """Tokens of the context that are kept free for reasoning."""
 
@@ -231,7 +241,8 @@ class AnswerRuns:
         settings, media, connection, spec = self._settings, self._media, permit.connection, permit.connection.spec
         own_key, vectors = self.models.has_typed_key(record.owner, spec), self.vectors.of(record.id)
         history = await self.histories.read(record) if record.revision else History(())
-        messages = [entry.message for entry in history.entries]
+        entries = history.entries
+        messages = [entry.message for entry in entries]
         use_tools = choices.tools and spec.tools != "none"
         documents = await documents_of(record.owner, messages, new_parts, spec, media)
         if not (resumed or use_tools):
@@ -240,10 +251,16 @@ class AnswerRuns:
         room, new = _room(spec, options.max_tokens), estimate_tokens([system, *new_parts])
         if new > room:
             raise InputError(LocalizedText(TOO_LONG, {"count": new, "model": spec.label, "most": room}))
-        kept = await off_loop(messages, keep_newest, messages, room, beside=0 if resumed else new)
-        switched = bool(messages) and history.entries[-1].note.model != spec.id
+        sent = await off_loop(
+            messages,
+            *(sent_history, record.summary, entries, room),
+            earlier=history.earlier,
+            beside=0 if resumed else new,
+        )
+        kept = sent.messages
+        switched = bool(messages) and entries[-1].note.model != spec.id
         not_sent = (await off_loop(kept, adapt, kept, spec)).sentence(spec) if switched else ""
-        omitted = Omitted(history.earlier + len(messages) - len(kept), joined([before.notice, not_sent]))
+        omitted = Omitted(sent.left_out, joined([before.notice, not_sent]))
         request = RunRequest(
             choices=replace(choices, model=spec.id),
             resumed=resumed,
@@ -265,6 +282,87 @@ class AnswerRuns:
             ),
             parts=new_parts,
         )
+
+    async def window(self, record: Conversation, spec: ModelSpec, choices: Choices) -> WindowUse:
+        """Return how the chat fills the window of this model.
+
+        What is left out is decided by our own cautious count, so the share follows that if it is higher.
+        """
+        room, summary = self._room(spec, choices), record.summary
+        entries = (await self.histories.read(record)).entries if record.revision else ()
+        messages, newest = [entry.message for entry in entries], entries[-NEWEST:]
+        known = reported_tokens(newest)
+        if known is not None and summary is not None and known[1].note.at < summary.at:
+            known = None
+        sent = await off_loop(messages, sent_history, summary, entries, sys.maxsize)
+        system = estimate_tokens([_system_message(self._settings, spec, choices)])
+        counted = system + await off_loop(messages, estimate, sent.messages) if entries else 0
+        left_out = known[1].note.left_out if known else 0
+        has_turns = sum(map(is_prompt, newest)) > 1 or len(newest) == NEWEST
+        return WindowUse(
+            tokens=known[0] if known else counted,
+            is_estimated=known is None or known[1].note.model != spec.id,
+            window=spec.context_tokens,
+            room=room,
+            share=min(1.0, max(counted, known[0] if known else 0) / room),
+            left_out=left_out,
+            cost=record.cost,
+            can_summarize=self._settings.summaries != "off" and has_turns and not spec.examples,
+            is_too_small=bool(spec.examples),
+            summary=summary,
+        )
+
+    async def summarize(self, record: Conversation, choices: Choices, permit: AnswerPermit) -> Conversation:
+        """Return the record with a summary of the first turns, which the permit's model writes. Nothing is stored.
+
+        Raises `InputError` if there are too few turns, and the error of a model that writes none.
+        """
+        spec, room = permit.connection.spec, self._room(permit.connection.spec, choices)
+        if spec.examples:
+            raise InputError(_("{model} is too small to summarize a chat.", model=spec.label))
+        entries = (await self.histories.read(record)).entries
+        first = summarizable(record.summary, entries, room)
+        if not first:
+            raise InputError(_("There are too few messages to summarize."))
+        old = sent_history(record.summary, entries[:first], sys.maxsize).messages
+        limits = replace(run_limits(self._settings), steps=1)
+        agent = Agent(permit.connection, system_message=INSTRUCTIONS, limits=limits)
+        most = None if spec.always_reasons else min(SUMMARY_TOKENS, spec.max_output_tokens, max(64, room // 4))
+        with acting_for(record.owner):
+            result = await agent.ask(
+                await off_loop(old, transcript, old, max(1000, 2 * room)),
+                reasoning=False if spec.reasoning else None,
+                max_tokens=most,
+            )
+        text = result.checked().text.strip()
+        if not text:
+            raise AgentError(_("The model wrote no summary."))
+        await permit.reserve(size_of([text]))
+        last = next(entry.id for entry in reversed(entries[:first]) if is_prompt(entry))
+        summary = ChatSummary(message=last, text=text, model=spec.id)
+        return replace(record, summary=summary, cost=record.cost + (result.cost or 0.0))
+
+    async def fitting(self, record: Conversation, choices: Choices, permit: AnswerPermit, new: int) -> Conversation:
+        """Return the record with a new summary if it is full with `new` tokens more, and the owner wants it by itself.
+
+        A failure is logged: the oldest messages are then left out.
+        """
+        if self._settings.summaries != "auto" or not record.revision:
+            return record
+        use = await self.window(record, permit.connection.spec, choices)
+        if not use.can_summarize or use.share + new / use.room < FULL:
+            return record
+        try:
+            return await self.summarize(record, choices, permit)
+        except InputError:
+            return record  # too few turns
+        except AgentError as error:
+            log.warning("the chat %s was not summarized: %s", record.id, error)
+            return record
+
+    def _room(self, spec: ModelSpec, choices: Choices) -> int:
+        """Return the tokens of the model's window that a chat can fill."""
+        return max(1, _room(spec, _options(self._settings, spec, choices).max_tokens))
 
     def begin(
         self,

@@ -121,6 +121,7 @@ class ConversationTurn:
     `quiet_since` is when the last run began or last emitted something, both on the monotonic clock. `run` is the id of
     the last run, and `model` of its model. `model_name` is that model's name, or "" if it is not known. `columns` are
     the answers of several models, this one among them, and `wait` is what one of them waits for.
+    `summary` is the text that is sent instead of this turn and all before it, or "".
     """
 
     user: Entry | None
@@ -137,6 +138,7 @@ class ConversationTurn:
     model_name: str = ""
     columns: "tuple[ConversationTurn, ...]" = ()
     wait: Wait | None = None
+    summary: str = ""
 
     @property
     def is_empty(self) -> bool:

@@ -134,6 +134,8 @@ class TurnRenderer:
             bubbles.append(problem(self._translator(_("The model returned an empty answer."))))
         if (call := turn.question) is not None:
             bubbles.append(self._question(call))
+        if turn.summary:
+            bubbles.append(summary_mark(turn.summary, self._translator))
         shown = self._with_fields(turn, bubbles, sources, waiting)
         if is_first and self._shown is not None:
             return _with_seconds_of(shown, self._shown)
@@ -525,6 +527,14 @@ def _running(shown: Bubble, bubble: transcript.TurnBubble, turn: transcript.Conv
 def problem(text: str) -> Bubble:
     """Return the bubble that says that something went wrong."""
     return _bubble("error", [paragraph(text)], state="failed")
+
+
+def summary_mark(text: str, translator: Translator) -> Bubble:
+    """Return the bubble after the last turn for which a summary is sent: it shows the summary, and drops it."""
+    title = translator(_("The model gets a summary of the messages up to here."))
+    label = translator(_("Send the messages themselves"))
+    undo = f'<button type="button" data-summary="drop">{escape(label)}</button>'
+    return _bubble("summary", ["".join(fold(title, iter([*to_blocks(text), undo])))])
 
 
 def paragraph(text: str) -> str:

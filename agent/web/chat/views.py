@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from time import monotonic
 
 from agent.errors import NotFound
-from agent.history import NO_CONVERSATION, NO_ENTRY, Conversation, Entry, HistoryStore
+from agent.history import NO_CONVERSATION, NO_ENTRY, ChatSummary, Conversation, Entry, HistoryStore
 from agent.i18n.text import LocalizedText
 from agent.i18n.translator import ENGLISH, Translator
 from agent.providers.retry import Wait
@@ -137,6 +137,14 @@ def with_model_names(turns: Sequence[ConversationTurn], name_of: Callable[[str],
     return [replace(turn, model_name=name_of(turn.model)) if turn.model else turn for turn in turns]
 
 
+def with_summary(turns: Sequence[ConversationTurn], summary: ChatSummary | None) -> list[ConversationTurn]:
+    """Return the turns, with the summary in the last one that it stands for."""
+    if summary is None:
+        return [*turns]
+    is_last = [turn.user is not None and turn.user.id == summary.message for turn in turns]
+    return [replace(one, summary=summary.text) if last else one for one, last in zip(turns, is_last, strict=True)]
+
+
 def join_bubbles(stored: Sequence[TurnBubble], new: Sequence[TurnBubble]) -> Sequence[TurnBubble]:
     """Return the bubbles of a turn, as after a reload.
 
@@ -194,9 +202,11 @@ class ChatViews:
                 break  # otherwise an answer has begun or ended meanwhile, and the entries can lack its end
         if live is not None:
             running = await TURNS.run(_running_turn, live, entries, around, columns, self._name_of)
-            return ChatView(turns=running.before, has_earlier=has_earlier, live=live)
+            before = with_summary(running.before, record.summary)
+            return ChatView(turns=before, has_earlier=has_earlier, live=live)
         hidden = await hidden_after(self._store, record, around)
         turns = await self._turns(entries, around, columns, self._replies.get(conversation))
+        turns = with_summary(turns, record.summary)
         return ChatView(turns=turns, has_earlier=has_earlier, hidden=hidden)
 
     async def with_turn(self, owner: str, conversation: str, before: str = "", window: int = WINDOW) -> ChatView:
@@ -223,6 +233,7 @@ class ChatViews:
         entries = await self._store.history(replace(record, head_id=before), limit=most)
         columns = await columns_of(self._store, record, entries)
         turns = await self._turns(entries, await self._around(record, entries), columns)
+        turns = with_summary(turns, record.summary)
         return ChatView(turns=turns[:-1], has_earlier=len(entries) == most)
 
     async def turn(self, owner: str, conversation: str, message: str) -> ConversationTurn:

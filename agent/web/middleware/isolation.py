@@ -130,10 +130,12 @@ _NAME = "[0-9A-Za-z_-]{1,64}"
 _MESSAGE = f"/messages/{_NAME}"
 CHANGES = {
     "PATCH": re.compile(rf"/settings|/conversations/{_NAME}({_MESSAGE})?"),
-    "DELETE": re.compile(rf"/own-data|/temporary/{_NAME}|/conversations/{_NAME}({_MESSAGE}|/links/[0-9a-f]{{64}})?"),
+    "DELETE": re.compile(
+        rf"/own-data|/temporary/{_NAME}|/conversations/{_NAME}({_MESSAGE}|/summary|/links/[0-9a-f]{{64}})?"
+    ),
     "POST": re.compile(
         rf"/import|/pictures|/v1/chat/completions|/temporary/{_NAME}"
-        rf"|/conversations(/{_NAME}/(restore|links|passage|messages|stop))?"
+        rf"|/conversations(/{_NAME}/(restore|links|passage|messages|stop|summary))?"
         rf"|/conversations/{_NAME}{_MESSAGE}/(retry|continue|show|copy)|{CONTINUE_PATH.pattern}"
     ),
 }

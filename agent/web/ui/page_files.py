@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 FOLDERS = ("modules", "composer/modules", "transcript/modules")
 FIRST, ENTRY = "modules/gradio.js", "modules/page.js"
 """The module that runs before Gradio, and the one that imports all others."""
-LAZY = ("viewer", "models", "compare", "share", "settings")
+LAZY = ("viewer", "models", "compare", "share", "settings", "gauge")
 """The modules that are loaded when they are used, with a style of the same name."""
 LAZY_PARTS = ("preview", "columns", "recorder")
 """Those of the transcript and of the composer."""

@@ -233,7 +233,7 @@ const actions = {
 };
 // The text of a message or an answer, as it was written.
 const textOf = async (id, part = "answer") => (await ask(`/${shown.conversation}${about(id)}/text`))[part];
-export const live = { show, earlier, actions, lastMessage };
+export const live = { show, earlier, actions, lastMessage, measure: () => {} };
 
 // Reads the chat that the page is to show, or the one with which the visitor goes on, and shows it.
 const liveOf = (run) => (run ? `runs/${run}/events?format=blocks${shown.guest && `&guest=${encodeURIComponent(shown.guest)}`}` : "");
@@ -411,6 +411,7 @@ document.addEventListener("click", ({ target }) => {
 });
 
 tellHidden();
+tellWindow();
 openPictures();
 openSources();
 seekFound();
@@ -432,6 +433,30 @@ function tellHidden() {
     note.replaceChildren(...(id ? [said.hidden, " ", again] : []));
   });
   when("#dock", (dock) => dock.before(note));
+}
+
+// Asks how full the model's window is when an answer has ended or another model is chosen. Only figures that say something
+// are shown, by a module of their own. A summary that an answer has made is drawn when its chat is read once more.
+function tellWindow() {
+  const LEAST = 1 / 3;
+  let gauge, asked;
+  const isMarked = () => stored.some(({ bubbles }) => bubbles.some(({ kind }) => kind === "summary"));
+  const summarize = () => act("/summary", { body: { settings: settings() } });
+  const measure = async () => {
+    await frame(); // the turns are there then
+    const id = shown.conversation, last = stored.at(-1);
+    const about = [id, last?.id, last?.caption, shown.model, isMarked()].join();
+    if (about === asked || written) return;
+    asked = about;
+    const use = id && id !== TEMPORARY && last && (await ask(`/${id}/window?model=${encodeURIComponent(shown.model ?? "")}`).catch(() => undefined));
+    if (asked !== about) return;
+    if (use?.share >= LEAST || use?.has_summary) gauge ??= await load("gauge").catch(() => undefined);
+    gauge?.show(use?.share >= LEAST || use?.has_summary ? use : undefined, summarize);
+    if (use?.has_summary && isWhole && !isMarked()) refresh();
+  };
+  document.addEventListener("chat-view", measure);
+  live.measure = measure;
+  when("#chat", (chat) => chat.addEventListener("click", ({ target }) => target.closest("[data-summary]") && act("/summary", { method: "DELETE" })));
 }
 
 // Makes the pictures of the chat buttons that open the viewer. The viewer is loaded with the first one.

@@ -91,6 +91,7 @@ const settled = () => {
   offerOthers();
   named = shown.model = facts.id;
   entitle(facts.label ?? "");
+  live.measure();
 };
 entitle("");
 effort.addEventListener("change", () => {

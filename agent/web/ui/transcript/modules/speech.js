@@ -4,7 +4,7 @@ import { STEPS } from "./draw.js";
 import { make } from "./elements.js";
 
 const LINES = 12, WRITING_MS = 1000, ENDED_MS = 100;
-const SILENT = ["user", "sources", "steps"];
+const SILENT = ["user", "sources", "steps", "summary"];
 const FINISHED = /^[\s\S]*(?:[.!?…](?=\s)|[。！？]|\n)/; // sentences
 const LETTER = /[\p{L}\p{N}]/gu;
 

@@ -1,0 +1,59 @@
+// How full the model's window is: a ring beside the name of the model, its figures when it is pressed, and above the
+// composer an offer to summarize the oldest messages. live.js asks for the figures, and loads this when they say something.
+import { $, button, language, make, said } from "./shared.js";
+
+const number = new Intl.NumberFormat(language), percent = new Intl.NumberFormat(language, { style: "percent" });
+const ring = make("button", { type: "button", id: "window-button", "aria-haspopup": "dialog", "aria-expanded": "false" });
+const figures = make("div", { id: "window-figures", popover: "auto", role: "dialog", "aria-label": said.window });
+const note = make("p", { id: "window-note", role: "status" });
+let isBusy = false;
+
+const fill = (text, values) => Object.entries(values).reduce((all, [name, value]) => all.replace(`{${name}}`, () => value), text);
+const summarize = (act) => {
+  const one = button("summarize", isBusy ? said.window_summarizing : said.window_summarize);
+  one.disabled = isBusy;
+  one.addEventListener("click", async () => {
+    isBusy = true;
+    for (const each of document.querySelectorAll("button.summarize")) Object.assign(each, { disabled: true, textContent: said.window_summarizing });
+    await act();
+    isBusy = false;
+    figures.hidePopover();
+  });
+  return one;
+};
+const place = () => {
+  const { top, right } = ring.getBoundingClientRect(), most = innerWidth - figures.offsetWidth - 16;
+  Object.assign(figures.style, { bottom: `${innerHeight - top + 8}px`, right: `${Math.max(16, Math.min(most, innerWidth - right - 40))}px` });
+};
+figures.addEventListener("toggle", ({ newState }) => ring.setAttribute("aria-expanded", newState === "open"));
+ring.addEventListener("click", () => {
+  figures.togglePopover();
+  place();
+});
+addEventListener("resize", () => figures.matches(":popover-open") && place());
+$("#model-button").before(ring);
+document.body.append(figures);
+$("#dock").before(note);
+
+/** Show the figures of the chat, or nothing. `act` lets the model summarize. @param {any} [use] @param {() => Promise<void>} [act] */
+export function show(use, act) {
+  ring.hidden = !use;
+  if (!use) figures.hidePopover();
+  note.replaceChildren(...(use?.is_offered && act ? [use.left_out ? said.window_left : said.window_full, " ", summarize(act)] : []));
+  if (!use || !act) return;
+  const { share, tokens, window: size, room, cost } = use;
+  const label = fill(said.window_share, { percent: percent.format(share) });
+  ring.style.setProperty("--share", String(share));
+  ring.toggleAttribute("data-full", share >= 0.85);
+  ring.title = label;
+  ring.setAttribute("aria-label", label);
+  const lines = [
+    fill(use.is_estimated ? said.window_about : said.window_tokens, { tokens: number.format(tokens), window: number.format(size) }),
+    fill(said.window_free, { count: number.format(size - room) }),
+    ...(cost ? [fill(said.window_cost, { amount: new Intl.NumberFormat(language, { maximumSignificantDigits: 2 }).format(cost) })] : []),
+    ...(use.left_out ? [said.window_left] : []),
+    ...(use.is_too_small && share >= 0.85 ? [said.window_small] : []),
+    ...(use.has_summary ? [said.window_summarized] : []),
+  ];
+  figures.replaceChildren(make("b", {}, label), ...lines.map((line) => make("p", {}, line)), ...(use.can_summarize ? [summarize(act)] : []));
+}
