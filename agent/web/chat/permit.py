@@ -362,7 +362,7 @@ class AnswerRuns:
 
     def _room(self, spec: ModelSpec, choices: Choices) -> int:
         """Return the tokens of the model's window that a chat can fill."""
-        return max(1, _room(spec, _options(self._settings, spec, choices).max_tokens))
+        return max(1, _room(spec, run_options(self._settings, spec, choices).max_tokens))
 
     def begin(
         self,
