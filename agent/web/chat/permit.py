@@ -241,8 +241,7 @@ class AnswerRuns:
         settings, media, connection, spec = self._settings, self._media, permit.connection, permit.connection.spec
         own_key, vectors = self.models.has_typed_key(record.owner, spec), self.vectors.of(record.id)
         history = await self.histories.read(record) if record.revision else History(())
-        entries = history.entries
-        messages = [entry.message for entry in entries]
+        entries, messages = history.entries, [entry.message for entry in history.entries]
         use_tools = choices.tools and spec.tools != "none"
         documents = await documents_of(record.owner, messages, new_parts, spec, media)
         if not (resumed or use_tools):
@@ -260,7 +259,6 @@ class AnswerRuns:
         kept = sent.messages
         switched = bool(messages) and entries[-1].note.model != spec.id
         not_sent = (await off_loop(kept, adapt, kept, spec)).sentence(spec) if switched else ""
-        omitted = Omitted(sent.left_out, joined([before.notice, not_sent]))
         request = RunRequest(
             choices=replace(choices, model=spec.id),
             resumed=resumed,
@@ -278,7 +276,8 @@ class AnswerRuns:
             context=Context(session_id=record.id, messages=tuple(await with_data(media, record.owner, kept))),
             options=options,
             journal=journal(
-                self.histories.store, media, record, omitted, RetentionPeriods.of(settings), request, message
+                *(self.histories.store, media, record, Omitted(sent.left_out, joined([before.notice, not_sent]))),
+                *(RetentionPeriods.of(settings), request, message),
             ),
             parts=new_parts,
         )
