@@ -880,7 +880,9 @@ async def said_at(url: str, key: str | None = None) -> str:
         return (await agent.ask("Hello")).why
 
 
-async def test_failed_connection_names_address_and_cause(server: Playing) -> None:
+async def test_failed_connection_names_address_and_cause(server: Playing, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NO_PROXY", "no_proxy"):  # a proxy would be what cannot be reached
+        monkeypatch.setenv(name, "*")
     address = f"127.0.0.1:{server.port}"
     who = "The model server cannot be reached: "
     assert await said_at("http://127.0.0.1:1/v1") == who + "no server listens at http://127.0.0.1:1."

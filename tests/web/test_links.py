@@ -39,7 +39,7 @@ from agent.web.chat.links import MAX_DAYS, MAX_LINKS, ChatLinks, LinkChoices
 from agent.web.chat.transcript import to_turns
 from agent.web.chat.turns import render_turn
 from agent.web.conversation_routes import answer_error
-from agent.web.link_routes import PAGES, LinkPageRoutes, LinkRoutes, Site, to_link_page
+from agent.web.link_routes import HEADERS, PAGES, POLICY, LinkPageRoutes, LinkRoutes, Site, to_link_page
 from tests.conftest import CONFIG, App, becomes
 from tests.support.asgi_requests import never
 from tests.support.foreign_requests import last_message, stored_conversations
@@ -300,6 +300,11 @@ async def test_link_is_revoked_only_in_its_own_chat() -> None:
     assert [link.digest for link in await links.list("ann", one.id)] == [made.digest]
     await links.revoke("ann", one.id, made.digest)
     assert await links.list("ann", one.id) == []
+
+
+def test_page_of_a_link_is_kept_and_framed_by_nobody() -> None:
+    assert HEADERS["cache-control"] == "no-store"
+    assert "frame-ancestors 'none'" in POLICY.split("; ")
 
 
 async def test_link_lasts_ten_years_at_most() -> None:
