@@ -259,6 +259,7 @@ class AnswerRuns:
         kept = sent.messages
         switched = bool(messages) and entries[-1].note.model != spec.id
         not_sent = (await off_loop(kept, adapt, kept, spec)).sentence(spec) if switched else ""
+        omitted = Omitted(sent.left_out, joined([before.notice, not_sent]))
         request = RunRequest(
             choices=replace(choices, model=spec.id),
             resumed=resumed,
@@ -270,15 +271,13 @@ class AnswerRuns:
         agent = Agent(
             connection, system_message=system, tools=self._tools if use_tools else (), limits=run_limits(settings)
         )
-        journal = partial(StoreJournal) if branch is None else partial(BranchJournal, branch)
+        open_journal = partial(StoreJournal) if branch is None else partial(BranchJournal, branch)
+        periods = RetentionPeriods.of(settings)
         return RunSetup(
             agent=agent.with_documents(*(documents if use_tools else ())).with_vectors(vectors),
             context=Context(session_id=record.id, messages=tuple(await with_data(media, record.owner, kept))),
             options=options,
-            journal=journal(
-                *(self.histories.store, media, record, Omitted(sent.left_out, joined([before.notice, not_sent]))),
-                *(RetentionPeriods.of(settings), request, message),
-            ),
+            journal=open_journal(self.histories.store, media, record, omitted, periods, request, message),
             parts=new_parts,
         )
 
