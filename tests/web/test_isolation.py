@@ -722,7 +722,7 @@ BAD = [
     ("POST", "run/predict", {"session_hash": "s", "fn_index": 99_999, "data": []}),
     ("POST", "run/predict", {"session_hash": "s", "fn_index": None, "data": []}),
     ("POST", "run/predict", {"session_hash": "s", "fn_index": 1, "data": "MARK"}),
-    ("POST", "run/MARK MARK", {"session_hash": "s", "fn_index": 1, "data": []}),
+    ("POST", "run/MARK-MARK", {"session_hash": "s", "fn_index": 1, "data": []}),
     ("POST", "queue/join", {"session_hash": "s", "fn_index": -1, "data": []}),
     ("POST", "queue/join", {"session_hash": "s", "fn_index": None, "data": []}),
     ("POST", "queue/join", {"session_hash": "s", "fn_index": "1", "data": []}),
