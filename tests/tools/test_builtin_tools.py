@@ -228,7 +228,7 @@ def test_killed_job_ends_at_once() -> None:
 )
 @pytest.mark.slow
 def test_system_enforces_limits(tmp_path: Path, work: str, ends: tuple[int, str]) -> None:
-    code = f"from rlimits import limit_worker; limit_worker(100 << 20, 1); {work}"
+    code = f"from resources import limit_worker; limit_worker(100 << 20, 1); {work}"
     env = {"PYTHONPATH": str(ROOT / "agent" / "system")}  # importing the package takes a second of CPU time
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=30, check=False

@@ -101,8 +101,7 @@ def test_forgotten_key_is_held_by_nothing(start: Callable[[float], App], provide
     assert [request.headers["authorization"] for request in provider.requests] == [f"Bearer {key}"] * 2
     assert "rejected the API key" in ask(visitor, "again")
     assert holders(app)
-    assert visitor.join(event(visitor, "key-forget", "click"), [MODEL]).status == 200
-    visitor.listen()
+    assert visitor.join(event(visitor, "chat", "forget"), [MODEL]).status == 200
     becomes(1, lambda: app.log.count(COLLECTED))
     assert holders(app) == []
     print("In freed memory the key is left so many times:", residue(app, key))

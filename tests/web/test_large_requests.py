@@ -298,7 +298,7 @@ async def test_events_of_the_page_count(tmp_path: Path, monkeypatch: pytest.Monk
         for address in ("192.0.2.1", "192.0.2.1", "192.0.2.2"):
             cookie = (await asked(app, "GET", "/")).cookie
             for _ in range(4):
-                answer = await asked(app, "POST", f"{API}queue/join", body=body, cookie=cookie, address=address)
+                answer = await asked(app, "POST", f"{API}run/predict", body=body, cookie=cookie, address=address)
                 statuses.append(answer.status)
     assert statuses == [200, 200, 200, 429, 200, 200, 429, 429, 200, 200, 200, 429]
 
