@@ -7,6 +7,7 @@ from agent.history.contract import HistoryStore, LinkStore, RetentionStore, RunS
 from agent.history.open_store import STORE_KINDS, needing_driver, open_store
 from agent.history.records import (
     CHANGED_ELSEWHERE,
+    MOST_MODELS,
     NO_CONVERSATION,
     NO_ENTRY,
     NO_LINK,
@@ -34,6 +35,7 @@ from agent.history.search import ConversationHit, excerpt_parts
 
 __all__ = [
     "CHANGED_ELSEWHERE",
+    "MOST_MODELS",
     "NO_CONVERSATION",
     "NO_ENTRY",
     "NO_LINK",

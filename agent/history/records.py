@@ -133,6 +133,10 @@ class Timings:
     reasoning: tuple[float, ...] = ()
 
 
+MOST_MODELS = 4
+"""The most models that answer one message."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
     """The facts that a reload needs around a message to show the same page. They are never sent to a model.

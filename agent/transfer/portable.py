@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 from agent.citations import checked
 from agent.errors import NotFound
 from agent.files.store import MediaStore
-from agent.history import NO_CONVERSATION, Conversation, Entry, HistoryStore, new_id, now
+from agent.history import MOST_MODELS, NO_CONVERSATION, Conversation, Entry, HistoryStore, new_id, now
 from agent.history.codec import dump_conversation, dump_entries, load_conversations, load_entries
 from agent.transfer.document import DOCUMENT_THREADS, ENTRY_BYTES, FIRST_PAGE, files_and_size, next_page
 from agent.transfer.imported import FileLinks, FindFile, ImportedConversation, entry_id, parents_first
@@ -154,9 +154,12 @@ def _compared(entry: dict[str, Any], ids: Mapping[str, str]) -> dict[str, Any]:
     """Return the entry with the new ids of the messages that are one message to several models."""
     note = entry.get("note")
     given = cast("dict[str, Any]", note).get("compared") if isinstance(note, dict) else None
-    if not isinstance(given, list):
+    if given is None:
         return entry
-    compared = [ids[id_] for id_ in cast("list[Any]", given) if isinstance(id_, str) and id_ in ids]
+    named = cast("list[Any]", given) if isinstance(given, list) and len(cast("list[Any]", given)) <= MOST_MODELS else []
+    compared = [*dict.fromkeys(ids[id_] for id_ in named if isinstance(id_, str) and id_ in ids)]
+    if ids.get(_text(entry, "id")) not in compared:
+        compared = []
     return {**entry, "note": {**cast("dict[str, Any]", note), "compared": compared}}
 
 

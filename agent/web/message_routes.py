@@ -226,10 +226,12 @@ class MessageRoutes:
         offer = self._conversations.settings.summaries == "offer" and use.can_summarize and use.share >= FULL
         fields = {
             name: getattr(use, name)
-            for name in ("tokens", "is_estimated", "window", "room", "share", "left_out", "cost")
+            for name in (
+                *("tokens", "is_estimated", "window", "room", "share", "left_out", "cost"),
+                *("can_summarize", "is_too_small"),
+            )
         }
         return fields | {
-            "can_summarize": use.can_summarize,
             "is_offered": offer,
             "has_summary": use.summary is not None,
         }

@@ -349,7 +349,7 @@ class TurnFrames:
         turn, ending = self._turn, self._turn.live.ending
         if ending is not None and ending.goes_on:
             return end_of_lost(turn.live.run_id)
-        if not turn.live.is_end_stored:
+        if not turn.live.is_end_stored or not turn.is_shown:
             return NOTHING
         return _dump({"stored": True, "complete": is_complete(turn.turn(monotonic()))})
 
@@ -359,7 +359,7 @@ class TurnFrames:
         Old frames are dropped. A reader that is further behind gets the whole turn.
         """
         live = self._turn.live
-        state, now = (len(live.events), self._turn.ended), monotonic()
+        state, now = (live.number, self._turn.ended), monotonic()
         if state == self._rendered and now - self._rendered_at < WAIT_SECONDS:
             return
         self._rendered, self._rendered_at, self._whole = state, now, None

@@ -388,8 +388,7 @@ def test_chat_that_was_left_makes_room(app: App) -> None:
 def test_guest_keeps_it_with_the_token_of_the_page(app: App) -> None:
     guest = HttpVisitor(app.url, None)
     load = next(one["id"] for one in guest.events if [name for _, name in one["targets"]] == ["load"])
-    assert guest.join(load).status == 200
-    [token] = re.findall(r'"guest": ?"([^"]+)"', guest.listen())
+    [token] = re.findall(r'"guest": ?"([^"]+)"', guest.join(load).text)
     chat, _ = begin_temporary(guest, guest=token)
     asked = [guest.ask("POST", f"/temporary/{chat}{query}").status for query in (f"?guest={token}", "", "?guest=x")]
     assert asked == [204, 401, 401]

@@ -72,6 +72,11 @@ class RunningAnswer(Protocol):
         ...
 
     @property
+    def number(self) -> int:
+        """The number of events so far."""
+        ...
+
+    @property
     def waiting(self) -> Wait | None:
         """The wait for a retry or in the request queue, if any."""
         ...
@@ -171,6 +176,11 @@ class LiveRun:
         self._watchers = 0
         self._timer: asyncio.TimerHandle | None = None
         self._set_timer()
+
+    @property
+    def number(self) -> int:
+        """Implement `RunningAnswer.number`."""
+        return self.log.number
 
     @property
     def waiting(self) -> Wait | None:
@@ -494,6 +504,11 @@ class StoredRun:
         self._add(events)
 
     @property
+    def number(self) -> int:
+        """Implement `RunningAnswer.number`."""
+        return len(self._events)
+
+    @property
     def reasoning(self) -> tuple[float, ...]:
         """Implement `RunningAnswer.reasoning`. Only the writer knows them before the end."""
         timings = self.ending.note.timings if self.ending else None
@@ -587,7 +602,7 @@ class StoredRun:
 
 
 class AnswersTogether:
-    """A `RunningAnswer` that is several ones. Pages follow all of them as one, by the id of the first."""
+    """Several answers to one message, as one `RunningAnswer` with the id of the first. Pages follow all of them."""
 
     resumed = False
 
@@ -605,6 +620,11 @@ class AnswersTogether:
     def events(self) -> Sequence[RunEvent]:
         """The events of all."""
         return [event for one in self.answers for event in one.events]
+
+    @property
+    def number(self) -> int:
+        """The number of events of all."""
+        return sum(one.number for one in self.answers)
 
     @property
     def quiet_since(self) -> float:
@@ -642,7 +662,7 @@ class AnswersTogether:
                     source = steps.pop(step)
                     if step.result() is not None:
                         steps[asyncio.ensure_future(anext(source, None))] = source
-                yield len(self.events)
+                yield self.number
         finally:
             for step in steps:
                 step.cancel()

@@ -17,7 +17,7 @@ from agent.files.long_documents import without_passages
 from agent.files.references import with_data
 from agent.files.store import MediaStore
 from agent.files.transcribe import ReportProgress, Transcriber
-from agent.history import NO_CONVERSATION, ChatSummary, Conversation, Entry, HistoryStore, new_id
+from agent.history import MOST_MODELS, NO_CONVERSATION, ChatSummary, Conversation, Entry, HistoryStore, new_id
 from agent.i18n.text import _
 from agent.i18n.translator import Translator
 from agent.messages.prompt import Prompt
@@ -27,6 +27,7 @@ from agent.plain_text import off_loop
 from agent.providers.connection import Effort, Models
 from agent.settings import Settings
 from agent.suspension.suspended_run import Resumption, Suspension
+from agent.system.request_queue import RequestQueue, acting_for
 from agent.system.threads import TURNS, run_to_completion
 from agent.tools.function_tools import Tool, Toolset
 from agent.web.chat.answers import STILL_WRITING, AnswersTogether, LiveRun, LiveRuns, RunningAnswers
@@ -44,7 +45,7 @@ from agent.web.chat.questions import MESSAGE_GONE, QuestionId, Replies, parse_an
 from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.recovery import GOES_ON, LOST
 from agent.web.chat.sent_message import NO_MESSAGE_ID, MessageId, SentFile, has_typed_text, sent_files, typed_text
-from agent.web.chat.side_by_side import MOST_MODELS, Branch, SharedRecord, begins_of
+from agent.web.chat.side_by_side import AnswerBranch, SharedRecord, begins_of
 from agent.web.chat.storage_quota import StorageQuota, size_of
 from agent.web.chat.stored_entries import CHAT_CHANGED, last_prompt, last_turn, record_of, waits_for_answer
 from agent.web.chat.system_prompt import adapt_prompt, own_prompt
@@ -72,6 +73,8 @@ class StorageStatus:
             self.is_away = True
 
 
+WINDOWS = 2
+"""Chats whose use of a window is counted at once. Others wait, and visitors take turns."""
 CONTINUE = _("Continue exactly where you stopped.")
 """The message that asks a model for the rest of its answer, if it cannot continue it itself."""
 SAVES = 20
@@ -111,6 +114,7 @@ class Conversations:
         self.live_runs = LiveRuns(settings.grace_seconds if settings.public else None)
         self._store, self.storage = store, StorageStatus(store)
         self._quota = quota or StorageQuota(None, store, media, settings.data_dir)
+        self._measuring = RequestQueue(WINDOWS)
         self.remembered, self.replies = RememberedSettings(), Replies()
         self._titles = Titles(settings, store, self.models)
         self.running = RunningAnswers(store, self.live_runs)
@@ -200,7 +204,11 @@ class Conversations:
         """Return how a chat fills the window of the chosen model, or None as long as there is no model."""
         spec = self.model_for(owner, choices.model)
         record = await self._store.get(conversation, owner=owner)
-        return None if spec is None else await self.runs.window(record, spec, choices)
+        if spec is None:
+            return None
+        with acting_for(owner):
+            async with self._measuring.slot():
+                return await self.runs.window(record, spec, choices)
 
     # Actions
 
@@ -239,6 +247,8 @@ class Conversations:
         await self._check_not_busy(conversation, owner)
         record = await record_of(self._store, conversation, owner, message)
         if not files and await waits_for_answer(self._store, record):
+            if others is not None:
+                raise Conflict(_("Answer the model's question first."))
             return await self.answer(visitor, conversation, str((value or {}).get("text") or ""), choices)
         if others is not None:
             return await self._send_to_all(visitor, record, value, [choices, *others.choices], others, report, message)
@@ -259,6 +269,8 @@ class Conversations:
         message: MessageId,
     ) -> LiveRun:
         """Send a message to several models. Nothing is stored if one of them is refused."""
+        if (public := self.settings.public) is not None and len(choices) > public.answers_each:
+            raise InputError(_("Models side by side here: at most {most}.", most=public.answers_each))
         async with AsyncExitStack() as stack:
             permits = [await stack.enter_async_context(self.runs.permit(visitor, one, record.id)) for one in choices]
             models = [permit.connection.spec.id for permit in permits]
@@ -275,7 +287,7 @@ class Conversations:
             )
             setups = [
                 await self._set_up(
-                    replace(record, head_id=begin), parts, one, permit, MessageId(id_), Branch(shared, place, ids)
+                    replace(record, head_id=begin), parts, one, permit, MessageId(id_), AnswerBranch(shared, place, ids)
                 )
                 for place, (begin, parts, one, permit, id_) in enumerate(
                     zip(begins, all_parts, choices, permits, ids, strict=True)
@@ -525,7 +537,7 @@ class Conversations:
         choices: Choices,
         permit: AnswerPermit,
         message: MessageId,
-        branch: Branch | None = None,
+        branch: AnswerBranch | None = None,
     ) -> RunSetup:
         """Prepare the run, and reserve room for what is added to the message."""
         setup = await self.runs.set_up(record, choices, permit, parts, message=message, branch=branch)

@@ -416,7 +416,7 @@ class StoreJournal:
             self.first_write.exception()  # not everybody waits for it; the run ends with it anyway
 
     async def write(self, message: ModelMessage, note: Note) -> None:
-        """Store a message with its note. See `agent.run.Journal`.
+        """Store a message with its note. See `agent.result.Journal`.
 
         The last message of a run that is left to another process is not stored: that one has its text from the events.
         """

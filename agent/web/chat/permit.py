@@ -39,12 +39,12 @@ from agent.web.chat.choices import Choices
 from agent.web.chat.expiry import IsBusy, RetentionPeriods
 from agent.web.chat.journal import Omitted, RunRequest, StoreJournal
 from agent.web.chat.model_menu import ModelMenu
-from agent.web.chat.model_window import FULL, WindowUse, reported_tokens, sent_history, summarizable
+from agent.web.chat.model_window import FULL, WindowUse, end_of, reported_tokens, sent_history, summarizable
 from agent.web.chat.rate_limit import RateLimiter, Reservation
 from agent.web.chat.recent_histories import NEWEST, History, RecentHistories, RecentVectors
 from agent.web.chat.sent_message import NO_MESSAGE_ID, MessageId
-from agent.web.chat.side_by_side import Branch, BranchJournal
-from agent.web.chat.storage_quota import Reserve, StorageQuota, size_of
+from agent.web.chat.side_by_side import AnswerBranch, BranchJournal
+from agent.web.chat.storage_quota import Reserve, StorageQuota
 from agent.web.chat.system_prompt import default_prompt
 from agent.web.chat.temporary import TemporaryChats
 from agent.web.chat.temporary_stores import is_temporary
@@ -92,7 +92,7 @@ class AnswerPermit:
 
 PUBLIC_ANSWER_TOKENS = 16_384
 """Tokens of an answer on a public page if the visitor sets no limit, because strangers spend the owner's money."""
-SUMMARY_TOKENS = 1_024
+SUMMARY_TOKENS, SUMMARY_BYTES = 1_024, 8_192
 """The most tokens of a summary."""
 REASONING_TOKENS = 8_192
 """Tokens of the context that are kept free for reasoning."""
@@ -230,7 +230,7 @@ class AnswerRuns:
         resumed: bool = False,
         before: LostAnswer = NOT_LOST,
         message: MessageId = NO_MESSAGE_ID,
-        branch: Branch | None = None,
+        branch: AnswerBranch | None = None,
     ) -> RunSetup:
         """Read the history of `record` and prepare a run that continues it.
 
@@ -307,7 +307,7 @@ class AnswerRuns:
             cost=record.cost,
             can_summarize=self._settings.summaries != "off" and has_turns and not spec.examples,
             is_too_small=bool(spec.examples),
-            summary=summary,
+            summary=summary if end_of(summary, entries) else None,
         )
 
     async def summarize(self, record: Conversation, choices: Choices, permit: AnswerPermit) -> Conversation:
@@ -325,7 +325,11 @@ class AnswerRuns:
         old = sent_history(record.summary, entries[:first], sys.maxsize).messages
         limits = replace(run_limits(self._settings), steps=1)
         agent = Agent(permit.connection, system_message=INSTRUCTIONS, limits=limits)
-        most = None if spec.always_reasons else min(SUMMARY_TOKENS, spec.max_output_tokens, max(64, room // 4))
+        most = max_answer_tokens(spec, None, public=True) or SUMMARY_TOKENS
+        if not spec.always_reasons:
+            most = min(SUMMARY_TOKENS, spec.max_output_tokens, max(64, room // 4))
+        await permit.reserve(SUMMARY_BYTES)
+        permit.reservation.count_for_all()
         with acting_for(record.owner):
             result = await agent.ask(
                 await off_loop(old, transcript, old, max(1000, 2 * room)),
@@ -335,7 +339,6 @@ class AnswerRuns:
         text = result.checked().text.strip()
         if not text:
             raise AgentError(_("The model wrote no summary."))
-        await permit.reserve(size_of([text]))
         last = next(entry.id for entry in reversed(entries[:first]) if is_prompt(entry))
         summary = ChatSummary(message=last, text=text, model=spec.id)
         return replace(record, summary=summary, cost=record.cost + (result.cost or 0.0))
@@ -348,7 +351,7 @@ class AnswerRuns:
         if self._settings.summaries != "auto" or not record.revision:
             return record
         use = await self.window(record, permit.connection.spec, choices)
-        if not use.can_summarize or use.share + new / use.room < FULL:
+        if not use.can_summarize or use.share + new / use.room < FULL or new > use.room:  # the last is refused
             return record
         try:
             return await self.summarize(record, choices, permit)

@@ -173,8 +173,10 @@ def _ending_of(run: UnfinishedRun, events: Sequence[RunEvent], newest: Entry | N
     request = request_of(events)
     if run.is_stopped:
         return STOPPED, ""
-    if request is None or newest is None or request.compared:
+    if request is None or newest is None:
         return NO_ENDING, ""
+    if request.compared:
+        return KEY_GONE if request.own_key else NO_ENDING, ""
     if isinstance(newest.message, ModelRequest):
         is_known = newest.note.run_id in (run.run_id, request.instead_of)  # nothing of the step in flight is stored
     else:

@@ -7,18 +7,19 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice, takewhile
 from typing import Any, Protocol
 
 from pydantic_ai.messages import ModelMessage
 
-from agent.history import Conversation, Entry, HistoryStore, Note, RunEvents
+from agent.history import MOST_MODELS, Conversation, Entry, HistoryStore, Note, RunEvents
 from agent.web.chat.answers import RunningAnswer
 from agent.web.chat.journal import StoreJournal
 from agent.web.chat.stored_entries import last_turn
 from agent.web.chat.transcript import ConversationTurn, is_prompt, to_turns
 
-MOST_MODELS = 4
-"""The most models that answer one message."""
+PAGE, MOST_ENTRIES = 200, 1000
+"""The messages of an answer that are read at once, and the most that are shown of one."""
 
 Columns = Mapping[str, Sequence[Sequence[Entry]]]
 """The entries of the turns that are shown side by side, by the id of each of their messages."""
@@ -45,10 +46,11 @@ class SharedRecord:
         async with self.saving:
             ends = [*self._ends]
             ends[place] = entry.id
+            new = [end for begin, end in zip(self._begins, ends, strict=True) if end is not None and end != begin]
             begun = {begin for begin, end in zip(self._begins, ends, strict=True) if begin != end}
             written = [end for end in ends if end is not None and end not in begun]
             failed = self._failed | ({entry.id} if entry.note.ended == "error" else set[str]())
-            head, shared = next((end for end in written if end not in failed), written[0]), self.record
+            head, shared = next((end for end in new if end not in failed), new[0]), self.record
             self.record = await store.save(
                 replace(
                     shared,
@@ -69,7 +71,7 @@ class SharedRecord:
 
 
 @dataclass(frozen=True)
-class Branch:
+class AnswerBranch:
     """The place of one answer in a shared record. `ids` are those of the messages to all models."""
 
     shared: SharedRecord
@@ -85,7 +87,7 @@ class Branch:
 class BranchJournal(StoreJournal):
     """The journal of one of several answers to a message."""
 
-    def __init__(self, branch: Branch, *given: Any) -> None:
+    def __init__(self, branch: AnswerBranch, *given: Any) -> None:
         super().__init__(*given)
         self._branch = branch
 
@@ -113,22 +115,36 @@ async def begins_of(
 
 async def columns_of(store: HistoryStore, record: Conversation, shown: Sequence[Entry]) -> Columns:
     """Return the answers of all models to the messages among these entries, as far as several are stored."""
-    groups = {entry.id: entry.note.compared for entry in shown if entry.note.compared}
+    groups = {entry.id: tuple(dict.fromkeys(entry.note.compared)) for entry in shown if entry.note.compared}
+    groups = {id_: ids for id_, ids in groups.items() if id_ in ids and len(ids) <= MOST_MODELS}
     if not groups:
         return {}
-    found = await store.find(record, ids={id_ for ids in groups.values() for id_ in ids})
-    turns = {entry.id: [entry] for entry in found}
-    ends = {id_: id_ for id_ in turns}
-    while ends:  # one step of all answers at a time
-        nexts = defaultdict[str | None, list[Entry]](list)
-        for entry in await store.find(record, after={*ends.values()}):
-            if not is_prompt(entry):
-                nexts[entry.parent_id].append(entry)
-        ends = {id_: nexts[end][-1].id for id_, end in ends.items() if end in nexts}
-        for id_ in ends:
-            turns[id_].append(nexts[turns[id_][-1].id][-1])
+    turns = dict[str, Sequence[Entry]]()
+    for number, entry in enumerate(shown):
+        if entry.id in groups:
+            turns[entry.id] = [entry, *takewhile(lambda one: not is_prompt(one), islice(shown, number + 1, None))]
+    others = {id_ for ids in groups.values() for id_ in ids} - turns.keys()
+    messages = await store.find(record, ids=others) if others else ()
+    for turn in await asyncio.gather(*(_turn_of(store, record, message) for message in messages)):
+        turns[turn[0].id] = turn
     columns = {id_: [turns[one] for one in ids if one in turns] for id_, ids in groups.items()}
     return {id_: answers for id_, answers in columns.items() if len(answers) > 1}
+
+
+async def _turn_of(store: HistoryStore, record: Conversation, message: Entry) -> Sequence[Entry]:
+    """Return a message and what follows it last, up to the next message."""
+    ids, following = await store.following(record, message.id), defaultdict[str | None, list[Entry]](list)
+    for at in range(1, min(len(ids), MOST_ENTRIES), PAGE):
+        page = await store.find(record, ids=ids[at : at + PAGE])
+        for entry in page:
+            if not is_prompt(entry):
+                following[entry.parent_id].append(entry)
+        if any(map(is_prompt, page)):
+            break
+    turn = [message]
+    while turn[-1].id in following:
+        turn.append(following[turn[-1].id][-1])
+    return turn
 
 
 def with_columns(
@@ -145,6 +161,10 @@ def with_columns(
     return [stored(turn) if turn.user and turn.user.id in columns else turn for turn in turns]
 
 
+def _has_failed(turn: ConversationTurn) -> bool:
+    return turn.note is not None and turn.note.ended == "error"
+
+
 def _is_same(one: ConversationTurn, other: ConversationTurn) -> bool:
     return one.user is not None and other.user is not None and one.user.id == other.user.id
 
@@ -157,6 +177,11 @@ class GrowingTurn(Protocol):
     @property
     def ended(self) -> int:
         """How many answers have ended since the turn was made."""
+        ...
+
+    @property
+    def is_shown(self) -> bool:
+        """False if the chat has ended with another answer than the one that is shown."""
         ...
 
     def turn(self, watched_since: float) -> ConversationTurn:
@@ -183,6 +208,12 @@ class ColumnsTurn:
     def ended(self) -> int:
         """Implement `GrowingTurn.ended`."""
         return sum(one.ended for one in self._running.values())
+
+    @property
+    def is_shown(self) -> bool:
+        """Implement `GrowingTurn.is_shown`. One that fails leaves the chat to the next one, see `SharedRecord`."""
+        turn = self.turn(0.0)
+        return not _has_failed(turn) or all(map(_has_failed, turn.columns))
 
     def turn(self, watched_since: float) -> ConversationTurn:
         """Implement `GrowingTurn.turn`."""

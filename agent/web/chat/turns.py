@@ -153,7 +153,8 @@ class TurnRenderer:
         ids = {one.user.id for one in turn.columns if one.user is not None}
         if (answer := turn.versions.answer) is not None and ids.issuperset(answer.ids):  # the columns show them
             turn = replace(turn, versions=replace(turn.versions, answer=None))
-        shown = Turn(id=user.id, bubbles=self._message(user), is_running=turn.note is None)
+        mark = [summary_mark(turn.summary, self._translator)] if turn.summary else []
+        shown = Turn(id=user.id, bubbles=[*self._message(user), *mark], is_running=turn.note is None)
         shown["columns"] = [self._column(one, turn, is_first=is_first) for one in turn.columns]
         return _with_message_fields(shown, turn, user, self._translator)
 

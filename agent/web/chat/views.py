@@ -88,6 +88,11 @@ class RunningTurn:
         """Implement `GrowingTurn.ended`."""
         return int(self.live.ending is not None)
 
+    @property
+    def is_shown(self) -> bool:
+        """Implement `GrowingTurn.is_shown`."""
+        return True
+
     def turn(self, watched_since: float) -> ConversationTurn:
         """Return the turn for a page that watches since this time on the monotonic clock."""
         live, stored = self.live, self._stored

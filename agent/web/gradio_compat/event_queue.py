@@ -311,7 +311,10 @@ def bound_queue(page: Blocks, slots: int) -> BoundedQueue:
                 log.error("an event failed with %s at\n%s", type(error).__name__, where)
                 failed = Error(FAILED, print_exception=False)
             _raised.get([]).append(failed)
-            raise failed from None
+            try:
+                raise failed from None
+            finally:
+                del failed  # a cycle with its traceback would keep what was sent, such as a key
 
     untyped._queue, untyped.process_api = queue, process_api
     return queue
