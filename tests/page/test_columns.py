@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Locator, Route, expect
 
-from tests.conftest import CONFIG, App, Visitor
+from tests.conftest import CONFIG, App, Visitor, becomes
 from tests.peers.axe import grave
 from tests.support.scripted_server import Config, Running
 
@@ -92,6 +92,8 @@ def test_models_answer_side_by_side(own: App, visit: Visit, server: Running) -> 
     column(visitor, "Qwen3-VL-8B-Instruct").get_by_role("button", name="Go on with this answer").press("Enter")
     expect(column(visitor, "Qwen3-VL-8B-Instruct")).to_contain_text("The chat goes on with this answer")
     expect(page.get_by_role("region", name="Side by side")).to_be_hidden()
+    expect(column(visitor, "Qwen3-VL-8B-Instruct")).to_be_focused()
+    expect(page.locator("#model-button")).to_have_text("Qwen3-VL-8B-Instruct")
     visitor.shot("compare-chosen-answer")
     visitor.ask("!echo")
     sent = str(server.journal()[-1]["body"]["messages"])
@@ -117,6 +119,25 @@ def test_stop_of_one_column_leaves_the_other(own: App, visit: Visit, server: Run
     expect(column(visitor, "Qwen3-8B")).to_contain_text("word39")
     visitor.idle()
     assert grave(visitor.page) == []
+
+
+def test_two_columns_can_be_stopped_at_once(own: App, visit: Visit) -> None:
+    visitor = visit(own.url, fresh=True)
+    compare_with(visitor, BETA)
+    visitor.say(SLOW)
+    held = list[Route]()
+    visitor.page.route("**/stop", lambda route: held.append(route))
+    columns = [column(visitor, name) for name in ("Qwen3-8B", "Qwen3-VL-8B-Instruct")]
+    for place, one in enumerate(columns):
+        expect(one).to_contain_text("word9")
+        one.get_by_role("button", name="Stop").click()
+        becomes(place + 1, lambda: len(held))
+    for route in held:
+        route.continue_()
+    for one in columns:
+        expect(one.locator(".caption")).to_contain_text("Stopped")
+    expect(columns[1]).to_be_focused()
+    visitor.idle()
 
 
 def test_one_model_alone_is_compared_with_none(app: App, visit: Visit) -> None:
