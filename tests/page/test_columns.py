@@ -11,7 +11,7 @@ from tests.support.scripted_server import Config, Running
 
 Visit = Callable[..., Visitor]
 ALPHA, BETA, GAMMA = "Qwen/Qwen3-8B", "Qwen/Qwen3-VL-8B-Instruct", "lab/Brief-1B"
-QUESTION, NEXT, SLOW = "Why is the sky blue?", "And at dusk?", "Tell me all."
+QUESTION, NEXT, SLOW, ENDLESS = "Why is the sky blue?", "And at dusk?", "Tell me all.", "Tell me more."
 LONG = (
     "!reasoning Sunlight, air, scattering. !text Sunlight is a mix of all colours. In air, **short waves are scattered "
     "most** (Rayleigh scattering), so blue light reaches you from everywhere.\\n\\n- Violet is scattered more, but "
@@ -28,6 +28,8 @@ SERVER = Config(
         f"{GAMMA}: {QUESTION}": "!status 400",
         f"{ALPHA}: {SLOW}": "!tokens 40 hold 10 slow",
         f"{BETA}: {SLOW}": "!tokens 40 hold 10 never",
+        f"{ALPHA}: {ENDLESS}": "!tokens 40 hold 10 never",
+        f"{BETA}: {ENDLESS}": "!tokens 40 hold 10 never",
         f"{ALPHA}: {NEXT}": "!text Red, says the first.",
         f"{BETA}: {NEXT}": "!text Red, says the second.",
     },
@@ -124,7 +126,7 @@ def test_stop_of_one_column_leaves_the_other(own: App, visit: Visit, server: Run
 def test_two_columns_can_be_stopped_at_once(own: App, visit: Visit) -> None:
     visitor = visit(own.url, fresh=True)
     compare_with(visitor, BETA)
-    visitor.say(SLOW)
+    visitor.say(ENDLESS)
     held = list[Route]()
     visitor.page.route("**/stop", lambda route: held.append(route))
     columns = [column(visitor, name) for name in ("Qwen3-8B", "Qwen3-VL-8B-Instruct")]
@@ -137,6 +139,25 @@ def test_two_columns_can_be_stopped_at_once(own: App, visit: Visit) -> None:
     for one in columns:
         expect(one.locator(".caption")).to_contain_text("Stopped")
     expect(columns[1]).to_be_focused()
+    visitor.idle()
+
+
+def test_columns_that_were_not_loaded_are_drawn_later(own: App, visit: Visit) -> None:
+    visitor = visit(own.url, fresh=True)
+    tries = list[str]()
+
+    def lose(route: Route) -> None:
+        tries.append(route.request.url)
+        if len(tries) == 1:
+            route.abort()
+        else:
+            route.continue_()
+
+    visitor.page.route("**/columns.js*", lose)
+    compare_with(visitor, BETA)
+    visitor.say(NEXT)
+    expect(column(visitor, "Qwen3-VL-8B-Instruct")).to_contain_text("says the second")
+    assert len(tries) == 2
     visitor.idle()
 
 

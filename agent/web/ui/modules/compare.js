@@ -46,11 +46,12 @@ end.addEventListener("click", () => set([]));
 document.addEventListener("message-stored", () => (isNew = false));
 document.addEventListener("chat-opening", () => (isNew = true));
 // The visitor goes on with one answer, and with its model.
-document.addEventListener("compare-over", ({ detail: { model, name } = {} }) => {
+document.addEventListener("compare-over", ({ detail }) => {
+  const id = detail?.model;
   isNew = true;
-  if (others.length && model && model !== shown.model) document.dispatchEvent(new CustomEvent("model-wanted", { detail: { id: model, label: name } }));
+  if (others.length && id && id !== shown.model) document.dispatchEvent(new CustomEvent("model-wanted", { detail: { id, label: detail.name } }));
   set([]);
 });
-document.addEventListener("model-settled", () => set(others));
+document.addEventListener("model-settled", () => others.some(({ id }) => id === shown.model) && set(others));
 document.addEventListener("gradio-call", ({ detail }) => detail === "pick" && set(others));
 set(others);

@@ -7,7 +7,7 @@ import { answer, call } from "./gradio.js";
 import { ask, inTurn, post, reached, request, stream } from "./network.js";
 import { $, TEMPORARY, box, button, diagrams, editor, frame, hint, inAddress, isTemporary, language, load, make, ofAll, said, shown, when } from "./shared.js";
 
-const REFRESH_MS = 5000, RETRY_MS = 1000, TRIES = 20, WINDOW = 30, MOST_TOKENS = 10_000_000, REFUSAL_S = 10, REFUSED_S = 20, FRAMES = 120;
+const REFRESH_MS = 5000, RETRY_MS = 1000, TRIES = 20, WINDOW = 30, MOST_TOKENS = 10_000_000, REFUSAL_S = 10, REFUSED_S = 20, LANE_FRAMES = 120;
 
 let stored = []; // the stored turns, without the one that is being written
 let written; // that turn
@@ -211,9 +211,9 @@ const actions = {
     const detail = shown.turns.flatMap(({ columns }) => columns ?? []).find((one) => one.id === `answer-${id}`);
     if (!await actions.version(id)) return;
     document.dispatchEvent(new CustomEvent("compare-over", { detail }));
-    for (let left = FRAMES; left; left--) {
+    for (let left = LANE_FRAMES; left; left--) {
       const lane = $(`#chat [data-turn="${CSS.escape(id)}"] .lane[data-chosen]`);
-      if (lane && document.activeElement === document.body) return lane.focus({ preventScroll: true });
+      if (lane) return void (document.activeElement === document.body && lane.focus({ preventScroll: true }));
       await frame();
     }
   },
