@@ -270,6 +270,27 @@ def test_document_that_is_gone_is_shown_in_the_list(ask_document: Callable[..., 
     expect(items(visitor).locator("q")).to_be_visible()
 
 
+def test_number_in_a_column_shows_its_source(own: App, visit: Visit, openai: Playing) -> None:
+    visitor = visit(own.url, fresh=True)
+    visitor.choose("gpt-6-luna")
+    search = visitor.open_models()
+    expect(visitor.page.locator("#model-list").get_by_role("option").nth(2)).to_be_visible()
+    search.press("ArrowUp")
+    visitor.page.get_by_role("option", name="Compare with another model…").click()
+    search = visitor.page.get_by_role("dialog", name="Compare with another model…").get_by_role("combobox")
+    search.fill("gpt-6-sol")
+    search.press("Enter")
+    openai.clear()
+    openai.play(*[responses.cited(WORDS, *annotations())] * 2)
+    visitor.say("did it rain?")
+    expect(chips(visitor)).to_have_count(6)
+    visitor.idle()
+    for number in (1, 4):
+        chips(visitor).nth(number).hover()
+        expect(card(visitor)).to_contain_text("rhine.example")
+        expect(chips(visitor).nth(number)).to_have_attribute("aria-describedby", re.compile("source-"))
+
+
 def test_printed_list_has_the_addresses(ask: Callable[..., Visitor]) -> None:
     visitor = ask()
     visitor.page.emulate_media(media="print")

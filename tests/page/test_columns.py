@@ -3,15 +3,15 @@
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Locator, Route, expect
 
-from tests.conftest import CONFIG, App, Visitor
+from tests.conftest import CONFIG, App, Visitor, becomes
 from tests.peers.axe import grave
 from tests.support.scripted_server import Config, Running
 
 Visit = Callable[..., Visitor]
 ALPHA, BETA, GAMMA = "Qwen/Qwen3-8B", "Qwen/Qwen3-VL-8B-Instruct", "lab/Brief-1B"
-QUESTION, NEXT, SLOW = "Why is the sky blue?", "And at dusk?", "Tell me all."
+QUESTION, NEXT, SLOW, ENDLESS = "Why is the sky blue?", "And at dusk?", "Tell me all.", "Tell me more."
 LONG = (
     "!reasoning Sunlight, air, scattering. !text Sunlight is a mix of all colours. In air, **short waves are scattered "
     "most** (Rayleigh scattering), so blue light reaches you from everywhere.\\n\\n- Violet is scattered more, but "
@@ -28,6 +28,8 @@ SERVER = Config(
         f"{GAMMA}: {QUESTION}": "!status 400",
         f"{ALPHA}: {SLOW}": "!tokens 40 hold 10 slow",
         f"{BETA}: {SLOW}": "!tokens 40 hold 10 never",
+        f"{ALPHA}: {ENDLESS}": "!tokens 40 hold 10 never",
+        f"{BETA}: {ENDLESS}": "!tokens 40 hold 10 never",
         f"{ALPHA}: {NEXT}": "!text Red, says the first.",
         f"{BETA}: {NEXT}": "!text Red, says the second.",
     },
@@ -92,6 +94,8 @@ def test_models_answer_side_by_side(own: App, visit: Visit, server: Running) -> 
     column(visitor, "Qwen3-VL-8B-Instruct").get_by_role("button", name="Go on with this answer").press("Enter")
     expect(column(visitor, "Qwen3-VL-8B-Instruct")).to_contain_text("The chat goes on with this answer")
     expect(page.get_by_role("region", name="Side by side")).to_be_hidden()
+    expect(column(visitor, "Qwen3-VL-8B-Instruct")).to_be_focused()
+    expect(page.locator("#model-button")).to_have_text("Qwen3-VL-8B-Instruct")
     visitor.shot("compare-chosen-answer")
     visitor.ask("!echo")
     sent = str(server.journal()[-1]["body"]["messages"])
@@ -117,6 +121,44 @@ def test_stop_of_one_column_leaves_the_other(own: App, visit: Visit, server: Run
     expect(column(visitor, "Qwen3-8B")).to_contain_text("word39")
     visitor.idle()
     assert grave(visitor.page) == []
+
+
+def test_two_columns_can_be_stopped_at_once(own: App, visit: Visit) -> None:
+    visitor = visit(own.url, fresh=True)
+    compare_with(visitor, BETA)
+    visitor.say(ENDLESS)
+    held = list[Route]()
+    visitor.page.route("**/stop", lambda route: held.append(route))
+    columns = [column(visitor, name) for name in ("Qwen3-8B", "Qwen3-VL-8B-Instruct")]
+    for place, one in enumerate(columns):
+        expect(one).to_contain_text("word9")
+        one.get_by_role("button", name="Stop").click()
+        becomes(place + 1, lambda: len(held))
+    for route in held:
+        route.continue_()
+    for one in columns:
+        expect(one.locator(".caption")).to_contain_text("Stopped")
+    expect(columns[1]).to_be_focused()
+    visitor.idle()
+
+
+def test_columns_that_were_not_loaded_are_drawn_later(own: App, visit: Visit) -> None:
+    visitor = visit(own.url, fresh=True)
+    tries = list[str]()
+
+    def lose(route: Route) -> None:
+        tries.append(route.request.url)
+        if len(tries) == 1:
+            route.abort()
+        else:
+            route.continue_()
+
+    visitor.page.route("**/columns.js*", lose)
+    compare_with(visitor, BETA)
+    visitor.say(NEXT)
+    expect(column(visitor, "Qwen3-VL-8B-Instruct")).to_contain_text("says the second")
+    assert len(tries) == 2
+    visitor.idle()
 
 
 def test_one_model_alone_is_compared_with_none(app: App, visit: Visit) -> None:

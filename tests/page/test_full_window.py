@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
-from tests.conftest import App, Visitor
+from tests.conftest import App, Visitor, becomes
 from tests.support.scripted_server import Config, Running
 
 SERVER = Config(rate=0, max_model_len=4_096)
@@ -22,6 +22,12 @@ def sent(server: Running) -> str:
     """Return the last request that did not ask for a summary."""
     asked = [line["body"]["messages"] for line in server.journal()]
     return str([messages for messages in asked if "You summarize" not in str(messages[0])][-1])
+
+
+def fill(visitor: Visitor) -> None:
+    """Send as many messages as the model's window nearly holds."""
+    for word in (*WORDS, "lime"):
+        visitor.ask(f"{word}: {'a few words more ' * 40}")
 
 
 @pytest.mark.gate("A chat that fills the model's window is summarized by a click, and sent whole again by another one.")
@@ -75,3 +81,53 @@ def test_full_window_is_summarized_and_whole_again(
     expect(mark).to_have_count(0)
     visitor.ask("!text Last.")
     assert "[Summary of the conversation so far]" not in sent(server)
+
+
+def test_figures_close_as_they_open(app: App, visit: Callable[..., Visitor], server: Running) -> None:
+    visitor = visit(app.url)
+    page = visitor.page
+    fill(visitor)
+    ring, figures = page.locator("#window-button"), page.get_by_role("dialog", name="The model's window")
+    ring.click()
+    expect(figures).to_be_visible()
+    expect(ring).to_have_attribute("aria-expanded", "true")
+    page.keyboard.press("Tab")
+    expect(figures.get_by_role("button")).to_be_focused()
+    ring.click()
+    expect(ring).to_have_attribute("aria-expanded", "false")
+    expect(figures).to_be_hidden()
+    visitor.say("!tokens 40 hold 10 key")
+    expect(visitor.chat).to_contain_text("word9")
+    ring.click()
+    expect(figures).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(figures).to_be_hidden()
+    server.release("key")
+    expect(visitor.chat).to_contain_text("word39")  # Escape has not stopped it
+    visitor.idle()
+
+
+def test_refused_summary_can_be_asked_for_again(app: App, visit: Callable[..., Visitor]) -> None:
+    visitor = visit(app.url, fresh=True)
+    page, note = visitor.page, visitor.page.locator("#window-note")
+    fill(visitor)
+    refused = 0
+
+    def refuse(route: Route) -> None:
+        nonlocal refused
+        refused += 1
+        if refused == 1:
+            route.fulfill(status=409, json={"detail": "Not now."})
+        else:
+            route.abort()
+
+    page.route("**/summary", refuse)
+    button = note.get_by_role("button", name="Summarize the oldest messages")
+    for count in (1, 2):
+        button.click()
+        becomes(count, lambda: refused)
+        expect(button).to_be_enabled()
+    page.unroute("**/summary")
+    button.click()
+    expect(page.locator('[data-kind="summary"]')).to_have_count(1)
+    expect(note).to_be_empty()

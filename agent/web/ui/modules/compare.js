@@ -23,7 +23,7 @@ function set(next) {
   others = next.filter(({ id }) => id !== shown.model);
   // A model gets the system prompt that the page shows, and else what the visitor has set.
   shown.compare = others.length ? () => ({
-    compare: others.map(({ id }) => ({ model: id, system_message: $("#system textarea")?.value ?? "" })),
+    compare: others.filter(({ id }) => id !== shown.model).map(({ id }) => ({ model: id, system_message: $("#system textarea")?.value ?? "" })),
     each_from_own: !isNew,
   }) : undefined;
   kept.set("compare", others.length ? others : undefined);
@@ -37,7 +37,7 @@ export async function add(opener) {
   const models = await load("models").catch(() => hint(said.chats_failed));
   models?.open(opener, shown.model, (id, label) => {
     if (!others.length) isNew = true;
-    set([...others.filter((one) => one.id !== id), { id, label }].slice(-MOST));
+    set([...others.filter((one) => one.id !== id), { id, label }]);
     box()?.focus();
   }, { title: said.compare_with, except: others.map(({ id }) => id) });
 }
@@ -45,9 +45,13 @@ more.addEventListener("click", () => add(more));
 end.addEventListener("click", () => set([]));
 document.addEventListener("message-stored", () => (isNew = false));
 document.addEventListener("chat-opening", () => (isNew = true));
-document.addEventListener("compare-over", () => {
+// The visitor goes on with one answer, and with its model.
+document.addEventListener("compare-over", ({ detail }) => {
+  const id = detail?.model;
   isNew = true;
+  if (others.length && id && id !== shown.model) document.dispatchEvent(new CustomEvent("model-wanted", { detail: { id, label: detail.name } }));
   set([]);
 });
+document.addEventListener("model-settled", () => others.some(({ id }) => id === shown.model) && set(others));
 document.addEventListener("gradio-call", ({ detail }) => detail === "pick" && set(others));
 set(others);

@@ -1,34 +1,38 @@
 // How full the model's window is: a ring beside the name of the model, its figures when it is pressed, and above the
 // composer an offer to summarize the oldest messages. live.js asks for the figures, and loads this when they say something.
-import { $, button, language, make, said } from "./shared.js";
+import { $, button, language, make, said, shown } from "./shared.js";
 
 const number = new Intl.NumberFormat(language), percent = new Intl.NumberFormat(language, { style: "percent" });
-const ring = make("button", { type: "button", id: "window-button", "aria-haspopup": "dialog", "aria-expanded": "false" });
+const ring = make("button", { type: "button", id: "window-button", popovertarget: "window-figures", "aria-haspopup": "dialog", "aria-expanded": "false" });
 const figures = make("div", { id: "window-figures", popover: "auto", role: "dialog", "aria-label": said.window });
 const note = make("p", { id: "window-note", role: "status" });
-let isBusy = false;
+const busy = new Set(); // the chats of which a summary is being written
 
 const fill = (text, values) => Object.entries(values).reduce((all, [name, value]) => all.replace(`{${name}}`, () => value), text);
 const summarize = (act) => {
-  const one = button("summarize", isBusy ? said.window_summarizing : said.window_summarize);
-  one.disabled = isBusy;
+  const one = button("summarize", "");
   one.addEventListener("click", async () => {
-    isBusy = true;
-    for (const each of document.querySelectorAll("button.summarize")) Object.assign(each, { disabled: true, textContent: said.window_summarizing });
+    const chat = shown.conversation;
+    busy.add(chat);
+    tellBusy();
     await act();
-    isBusy = false;
-    figures.hidePopover();
+    busy.delete(chat);
+    tellBusy();
+    if (chat === shown.conversation) figures.hidePopover();
   });
   return one;
+};
+const tellBusy = () => {
+  const isBusy = busy.has(shown.conversation), textContent = isBusy ? said.window_summarizing : said.window_summarize;
+  for (const each of document.querySelectorAll("button.summarize")) Object.assign(each, { disabled: isBusy, textContent });
 };
 const place = () => {
   const { top, right } = ring.getBoundingClientRect(), most = innerWidth - figures.offsetWidth - 16;
   Object.assign(figures.style, { bottom: `${innerHeight - top + 8}px`, right: `${Math.max(16, Math.min(most, innerWidth - right - 40))}px` });
 };
-figures.addEventListener("toggle", ({ newState }) => ring.setAttribute("aria-expanded", newState === "open"));
-ring.addEventListener("click", () => {
-  figures.togglePopover();
-  place();
+figures.addEventListener("toggle", ({ newState }) => {
+  ring.setAttribute("aria-expanded", newState === "open");
+  if (newState === "open") place();
 });
 addEventListener("resize", () => figures.matches(":popover-open") && place());
 $("#model-button").before(ring);
@@ -56,4 +60,5 @@ export function show(use, act) {
     ...(use.has_summary ? [said.window_summarized] : []),
   ];
   figures.replaceChildren(make("b", {}, label), ...lines.map((line) => make("p", {}, line)), ...(use.can_summarize ? [summarize(act)] : []));
+  tellBusy();
 }

@@ -7,7 +7,7 @@ import { answer, call } from "./gradio.js";
 import { ask, inTurn, post, reached, request, stream } from "./network.js";
 import { $, TEMPORARY, box, button, diagrams, editor, frame, hint, inAddress, isTemporary, language, load, make, ofAll, said, shown, when } from "./shared.js";
 
-const REFRESH_MS = 5000, RETRY_MS = 1000, TRIES = 20, WINDOW = 30, MOST_TOKENS = 10_000_000, REFUSAL_S = 10, REFUSED_S = 20;
+const REFRESH_MS = 5000, RETRY_MS = 1000, TRIES = 20, WINDOW = 30, MOST_TOKENS = 10_000_000, REFUSAL_S = 10, REFUSED_S = 20, LANE_FRAMES = 120;
 
 let stored = []; // the stored turns, without the one that is being written
 let written; // that turn
@@ -187,7 +187,7 @@ const pending = new Set();
 /** @param {string} path @param {{method?: string, body?: any, isAnswered?: boolean, stays?: boolean}} [how] */
 const act = async (path, { method = "POST", body, isAnswered = false, stays = true } = {}) => {
   const id = shown.conversation;
-  const key = `${id}${path}`;
+  const key = `${id}${path} ${body?.run ?? ""}`;
   if (pending.has(key)) return undefined; // a double click
   pending.add(key);
   if (isAnswered) {
@@ -206,13 +206,21 @@ const actions = {
   // The composer keeps its own model, and what it shows of that one need not be what the visitor has set.
   retryWith: (id, model) => answered(`${about(id)}/retry`, { settings: { model, system_message: settings().system_message } }),
   version: (id) => act(`${about(id)}/show`),
+  // The column may be of another turn then, drawn anew: its button has gone with the focus.
+  goOn: async (id) => {
+    const detail = shown.turns.flatMap(({ columns }) => columns ?? []).find((one) => one.id === `answer-${id}`);
+    if (!await actions.version(id)) return;
+    document.dispatchEvent(new CustomEvent("compare-over", { detail }));
+    for (let left = LANE_FRAMES; left; left--) {
+      const lane = $(`#chat [data-turn="${CSS.escape(id)}"] .lane[data-chosen]`);
+      if (lane) return void (document.activeElement === document.body && lane.focus({ preventScroll: true }));
+      await frame();
+    }
+  },
   choose: async ({ do: kind, entry, run, call, text }) => {
     if (kind === "retry") return actions.retry(entry);
     if (kind === "stop") return act("/stop", { body: { run }, stays: false });
-    if (kind === "show") {
-      document.dispatchEvent(new Event("compare-over"));
-      return actions.version(entry);
-    }
+    if (kind === "show") return actions.goOn(entry);
     if (kind === "answer") return answered("/messages", { text, question: { run, call } });
     const answer = await answered(`${about(entry)}/continue`);
     if (answer?.asked) hint(said.continued.replace("{model}", () => $("#model-button")?.textContent.trim()));
@@ -441,7 +449,11 @@ function tellWindow() {
   const LEAST = 1 / 3;
   let gauge, asked;
   const isMarked = () => stored.some(({ bubbles }) => bubbles.some(({ kind }) => kind === "summary"));
-  const summarize = () => act("/summary", { body: { settings: settings() } });
+  const summarize = async () => {
+    await act("/summary", { body: { settings: settings() } });
+    asked = undefined;
+    await measure();
+  };
   const measure = async () => {
     await frame(); // the turns are there then
     const id = shown.conversation, last = stored.at(-1);
@@ -521,7 +533,8 @@ function seekFound() {
 
   const rowOf = ({ message, is_answer }) => {
     const turn = $(`#chat [data-turn="${CSS.escape(message)}"]`);
-    const found = turn?.querySelectorAll(is_answer ? "article.answer" : "article.mine") ?? [];
+    const answers = (is_answer && turn?.querySelector(".lane[data-chosen]")) || turn; // of several, the one that the chat goes on with
+    const found = answers?.querySelectorAll(is_answer ? "article.answer" : "article.mine") ?? [];
     return [...found].at(is_answer ? -1 : 0);
   };
   // The places of the words in a row. Those that are divided by formatting have none.
@@ -582,6 +595,7 @@ function seekFound() {
     for (let frames = 0; frames < FRAMES && mine === wish; frames++) { // rows that come into view get their true height
       row = rowOf(place);
       if (!row) return;
+      $(`[aria-controls="${row.closest(".lane:not([data-shown])")?.id}"]`)?.click(); // its tab
       const { top, height } = (rangesOf(row, place.words, 1)[0] ?? row).getBoundingClientRect();
       log.scrollTop += top + Math.min(height, log.clientHeight) / 2 - log.getBoundingClientRect().top - log.clientHeight / 2;
       if (frames === 0) mark(row, place.words);

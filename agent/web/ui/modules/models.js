@@ -54,7 +54,7 @@ const filter = () => {
   own.option.hidden = !typed || !all.length || Boolean(exact) || (hits.length > 0 && !/[:/]/.test(typed));
   own.entry = { id: search.value.trim(), label: search.value.trim() };
   own.option.textContent = said.models_own.replace("{name}", () => own.entry.label);
-  beside.option.hidden = isOther || Boolean(typed) || !all.some(({ id, missing }) => id !== chosen && !missing);
+  beside.option.hidden = isOther || Boolean(typed) || !all.some(({ id, missing }) => id !== chosen && !missing) || Boolean($("#compare .more[hidden]"));
   if (all.length) state.textContent = hits.length ? "" : said.models_none;
   list.scrollTop = 0;
   mark(typed ? exact ?? hits[0] ?? (own.option.hidden ? undefined : own) : options.find(({ entry }) => entry.id === chosen));

@@ -91,6 +91,7 @@ const settled = () => {
   offerOthers();
   named = shown.model = facts.id;
   entitle(facts.label ?? "");
+  document.dispatchEvent(new Event("model-settled"));
   live.measure();
 };
 entitle("");
@@ -146,6 +147,7 @@ function pick(id, label) {
   const tell = () => call("pick");
   editor.finish().then(tell); // a recording that still runs is attached
 }
+document.addEventListener("model-wanted", ({ detail: { id, label } }) => pick(id, label));
 answer("picked model", () => shown.model);
 answer("model settled", (value) => {
   if (value?.asked !== undefined && value.asked !== shown.model) return; // another one was chosen meanwhile

@@ -31,7 +31,7 @@ const toBox = (event) => {
   const { key, altKey, ctrlKey, metaKey } = event;
   const types = (key.length === 1 && !" ?".includes(key) && !altKey && !ctrlKey && !metaKey) || composes(event);
   const pastes = key.toLowerCase() === "v" && (ctrlKey || metaKey);
-  const active = document.activeElement, idle = active === document.body || active?.matches("#composer button, #chat [data-action=version]");
+  const active = document.activeElement, idle = active === document.body || active?.matches("#composer button, #chat [data-action=version], #chat .lane");
   if (idle && (types || pastes) && !$("dialog[open]")) box()?.focus();
 };
 window.addEventListener("keydown", (event) => {
@@ -45,6 +45,7 @@ window.addEventListener("keydown", (event) => {
     help();
   } else if (shortcuts.open) return;
   else if (event.key === "Escape") {
+    if ($("[popover=auto]:popover-open")) return; // the browser closes it
     if (editor.isRunning()) $("#composer .stop-button").click();
     else if ($(PARTS.openSettings)?.contains(event.target)) {
       $(PARTS.settingsButton).click();

@@ -28,7 +28,9 @@ class Columns {
     });
     this.shown = "";
     const scroller = outer.root.parentElement;
-    if (scroller) new ResizeObserver(() => this.root.isConnected && view.root.style.setProperty("--room", `${scroller.clientWidth}px`)).observe(scroller);
+    if (!scroller) return;
+    const sizes = new ResizeObserver(() => this.root.isConnected ? view.root.style.setProperty("--room", `${scroller.clientWidth}px`) : sizes.disconnect());
+    sizes.observe(scroller);
   }
 
   /** Show this column on a narrow page. @param {string} id */
@@ -44,7 +46,7 @@ class Columns {
   /** @param {import("./edits.js").Turn} turn @returns {Column} */
   created({ id }) {
     const { outer } = this, name = make("b", { dir: "auto" }), mark = make("p", { className: "chosen" });
-    const body = make("div", { className: "answers" }), section = make("section", { className: "lane", id: `column-${(count += 1)}` }, make("header", {}, name), body, mark);
+    const body = make("div", { className: "answers" }), section = make("section", { className: "lane", id: `column-${(count += 1)}`, tabIndex: -1 }, make("header", {}, name), body, mark);
     const tab = make("button", { type: "button", role: "tab", "aria-controls": section.id, dir: "auto" });
     tab.addEventListener("click", () => this.choose(id));
     const drawing = new Drawing(body, outer.labels, { ...outer.options, actions: ["copy"], hasTexts: false });
@@ -69,7 +71,9 @@ class Columns {
       column.section.toggleAttribute("data-chosen", isChosen);
       const mark = isChosen && turns.every(({ is_running: runs }) => !runs) ? this.outer.labels.chosen : "";
       if (column.mark.textContent !== mark) column.mark.textContent = mark;
+      const isActive = column.section.contains(document.activeElement);
       column.drawing.show([turn]);
+      if (isActive && document.activeElement === document.body) column.section.focus({ preventScroll: true }); // its button is gone
     }
     if (!ids.includes(this.shown)) this.choose((turns.find(({ is_chosen: isChosen }) => isChosen) ?? turns[0]).id);
   }

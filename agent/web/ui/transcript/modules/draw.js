@@ -88,17 +88,29 @@ function grow(part, old, [, , , count, html]) {
   return true;
 }
 
+/** @type {Promise<typeof import("./columns.js")> | undefined} */
+let columns;
+/** Load what draws columns, again and again. A browser asks again for what was not loaded by another address only. */
+async function loaded() {
+  for (let tries = 0; ; tries += 1) {
+    const found = await import(`./columns.js#${tries}`).catch(() => undefined);
+    if (found) return found;
+    await new Promise((then) => setTimeout(then, Math.min(30, 2 ** tries) * 1000));
+  }
+}
+
 export class Drawing {
   /**
    * @param {HTMLElement} root where the turns are drawn
    * @param {Record<string, string>} labels
-   * @param {{language?: string, actions?: string[], hasTexts?: boolean, diagrams?: string}} options `hasTexts`: a text can
-   *   be asked for; `diagrams` is the address of Mermaid's module
+   * @param {{language?: string, actions?: string[], hasTexts?: boolean, diagrams?: string, drawn?: WeakMap<Element, View>}} options
+   *   `hasTexts`: a text can be asked for; `diagrams` is the address of Mermaid's module; `drawn` has the views by their
+   *   elements, also those of the drawings inside this one
    */
-  constructor(root, labels, { language, actions = [], hasTexts = false, diagrams } = {}) {
+  constructor(root, labels, { language, actions = [], hasTexts = false, diagrams, drawn = new WeakMap() } = {}) {
     this.root = root;
     this.labels = labels;
-    this.options = { language, diagrams };
+    this.options = { language, diagrams, drawn };
     /** @type {((root: HTMLElement, drawing: Drawing) => void) | undefined} What listens to a drawing inside this one. */
     this.nest = undefined;
     this.frames = new Frames(labels, diagrams);
@@ -144,6 +156,7 @@ export class Drawing {
       const root = make("div", { className: "turn", "data-turn": id }, wait, foot);
       view = { turn: { id, bubbles: [], is_running: false }, drawn: [], foot, asked, wait, root };
       this.views.set(id, view);
+      this.options.drawn.set(root, view);
     }
     return view;
   }
@@ -187,7 +200,7 @@ export class Drawing {
 
   /** Draw the answers of several models. @param {View} view */
   columns(view) {
-    import("./columns.js").then(({ draw }) => draw(this, view), console.error);
+    (columns ??= loaded()).then(({ draw }) => draw(this, view));
   }
 
   /** @param {Bubble} bubble @param {string} key @returns {Drawn} */

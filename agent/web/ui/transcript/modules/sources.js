@@ -34,7 +34,7 @@ export function nameSources(part, turn, labels) {
  * @param {import("./draw.js").Drawing} drawing
  * @param {(name: string, detail: object) => void} fire
  */
-export function showSources(frame, scroller, { views, labels }, fire) {
+export function showSources(frame, scroller, { options: { drawn }, labels }, fire) {
   const title = make("b", { dir: "auto" }), place = make("span"), quote = make("q", { dir: "auto" });
   const card = make("div", { className: "source", id: `source-${(cards += 1)}`, role: "tooltip", popover: "manual" }, title, place, quote);
   frame.append(card);
@@ -50,7 +50,7 @@ export function showSources(frame, scroller, { views, labels }, fire) {
   /** @param {EventTarget | null} target @returns {HTMLElement | null} */
   const chipAt = (target) => (target instanceof Element ? target.closest("[data-source]") : null);
   /** @param {HTMLElement} chip */
-  const turnOf = (chip) => views.get(/** @type {HTMLElement} */ (chip.closest("[data-turn]")).dataset.turn ?? "")?.turn;
+  const turnOf = (chip) => drawn.get(/** @type {Element} */ (chip.closest("[data-turn]")))?.turn;
   /** @param {HTMLElement} chip */
   const show = (chip) => {
     clearTimeout(leaving);
@@ -99,8 +99,8 @@ export function showSources(frame, scroller, { views, labels }, fire) {
   }, true);
   /** Show a source in the list below its answer. @param {string} id @param {number} number */
   const list = (id, number) => {
-    /** @type {HTMLElement | null | undefined} */
-    const item = views.get(id)?.root.querySelector(`.bubble[data-kind="sources"] li[value="${number}"]`);
+    /** @type {HTMLElement | null} */
+    const item = scroller.querySelector(`[data-turn="${CSS.escape(id)}"] .bubble[data-kind="sources"] li[value="${number}"]`);
     const details = item?.closest("details");
     if (!item || !details) return;
     details.open = true;
