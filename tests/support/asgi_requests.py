@@ -55,7 +55,13 @@ class Asked:
 
     status: int = 0
     headers: list[tuple[bytes, bytes]] = field(default_factory=list[tuple[bytes, bytes]])
-    text: str = ""
+    pieces: list[bytes] = field(default_factory=list[bytes])
+    """The body. Its pieces are joined when they are read, because that takes longer than what the app does."""
+
+    @property
+    def text(self) -> str:
+        """The body as text."""
+        return b"".join(self.pieces).decode(errors="replace")
 
     @property
     def cookie(self) -> bytes:
@@ -92,7 +98,7 @@ async def asked(
     async def send(message: Message) -> None:
         if message["type"] == "http.response.start":
             answer.status, answer.headers = message["status"], message["headers"]
-        answer.text += message.get("body", b"").decode(errors="replace")
+        answer.pieces.append(message.get("body", b""))
 
     given = {"host": b"127.0.0.1", "content_type": b"multipart/form-data; boundary=b"}
     given |= {"content_length": str(len(body)).encode()} if body and "transfer_encoding" not in headers else {}
