@@ -12,11 +12,13 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
+from pydantic_ai.messages import ModelRequest, UserPromptPart
 from starlette.types import Receive, Scope, Send
 
 from agent.errors import AgentError, Conflict, InputError, Limited, NotFound
 from agent.files.store import MediaStore
-from agent.history import Entry
+from agent.history import Conversation, Entry, Note
+from agent.history.codec import dump_conversation, dump_entries
 from agent.history.memory import MemoryStore
 from agent.i18n.translator import ENGLISH
 from agent.models.catalog import ModelSpec
@@ -29,6 +31,7 @@ from agent.web.chat.answers import LiveRun
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations, OtherModels
 from agent.web.chat.sent_message import MessageId
+from agent.web.chat.side_by_side import columns_of
 from agent.web.chat.temporary_stores import TemporaryMedia, TemporaryMemory, TemporaryStore
 from agent.web.chat.transcript import is_prompt, message_text
 from agent.web.chat.visitor import Visitor
@@ -398,3 +401,18 @@ def client_of(house: House) -> httpx.AsyncClient:
 
 async def no_login(_: object) -> None:
     return None
+
+
+@pytest.mark.parametrize(
+    "compared", [["{own}"] * 1000, ["other"], "{own}", [1, None]], ids=["repeated", "foreign", "text", "odd"]
+)
+async def test_mark_in_a_file_makes_no_columns_of_its_own(house: House, compared: Any) -> None:
+    """Each repeat of an id would be one more column with the whole answer."""
+    entry = Entry(parent_id=None, message=ModelRequest([UserPromptPart("Hello")]))
+    raw = json.loads(dump_entries([entry])[0])
+    raw["note"]["compared"] = json.loads(json.dumps(compared).replace("{own}", entry.id))
+    conversation = json.loads(dump_conversation(Conversation(owner="ann", head_id=entry.id)))
+    read = read_conversation({"conversation": conversation, "entries": [raw]}, lambda _: None)
+    assert read.entries[0].note.compared in ((), (read.entries[0].id,))
+    stored = replace(entry, note=Note(compared=(entry.id,) * 1000))
+    assert await columns_of(house.store, Conversation(owner="ann"), [stored]) == {}
