@@ -32,7 +32,7 @@ from agent.settings import LocalSettings, Settings
 from agent.system.threads import Threads
 from agent.tools.function_tools import tool
 from agent.web.chat.choices import Choices
-from agent.web.chat.conversations import Conversations
+from agent.web.chat.conversations import Conversations, OtherModels
 from agent.web.chat.sent_message import MessageId
 from agent.web.chat.visitor import Visitor
 from tests.support.clocks import run_without_waiting
@@ -166,9 +166,10 @@ class World:
     def now() -> datetime:
         return datetime(2030, 1, 1, tzinfo=UTC) + timedelta(seconds=asyncio.get_running_loop().time())
 
-    async def connect(self, *_: Any) -> tuple[Any, bool]:
+    async def connect(self, _owner: str, model: str | None, *_: Any) -> tuple[Any, bool]:
         """Return a connection to a model that says words which nobody said before."""
-        return FakeConnection([self._step() for _ in range(self.rng.randint(1, 3))], spec=SPEC), False
+        spec = replace(SPEC, id=model or SPEC.id)
+        return FakeConnection([self._step() for _ in range(self.rng.randint(1, 3))], spec=spec), False
 
     def text(self) -> str:
         return f"w{next(self._words)}; "
@@ -240,11 +241,17 @@ class Page:
     async def _send(self) -> None:
         """Send one message until it is acknowledged, perhaps twice at once, always with the same id."""
         world = self._world
-        text, id_ = world.text(), f"{world.rng.getrandbits(128):032x}"
+        text, id_, others = world.text(), f"{world.rng.getrandbits(128):032x}", None
+        if world.rng.random() < 0.3:
+            others = OtherModels([Choices(model="other", tools=True)], each_from_own=world.rng.random() < 0.5)
         for number in range(TRIES):
             at_once = 2 if world.rng.random() < 0.1 else 1
             ids = [MessageId(id_, again=number > 0 or place > 0) for place in range(at_once)]
-            sent = [process.answer(self._sent(process.page, text, one)) for one in ids for process in [world.process()]]
+            sent = [
+                process.answer(self._sent(process.page, text, one, others))
+                for one in ids
+                for process in [world.process()]
+            ]
             answers = await asyncio.gather(*sent, return_exceptions=True)
             for answer in answers:
                 if isinstance(answer, BaseException) and not isinstance(answer, REFUSED):
@@ -255,10 +262,10 @@ class Page:
                 return
             await self.finish()
 
-    async def _sent(self, page: Conversations, text: str, message: MessageId) -> str:
+    async def _sent(self, page: Conversations, text: str, message: MessageId, others: OtherModels | None) -> str:
         if found := await page.find_sent(ANN.owner, self.conversation, message):
             return found
-        live = await page.send(ANN, self.conversation, {"text": text}, Choices(tools=True), None, message)
+        live = await page.send(ANN, self.conversation, {"text": text}, Choices(tools=True), None, message, others)
         assert live is not None
         return live.conversation
 

@@ -416,3 +416,13 @@ async def test_mark_in_a_file_makes_no_columns_of_its_own(house: House, compared
     assert read.entries[0].note.compared in ((), (read.entries[0].id,))
     stored = replace(entry, note=Note(compared=(entry.id,) * 1000))
     assert await columns_of(house.store, Conversation(owner="ann"), [stored]) == {}
+
+
+async def test_message_to_all_is_found_by_each_of_its_ids(house: House) -> None:
+    """A process that is killed after the first write can have stored any one of the messages."""
+    message = MessageId("b" * 32)
+    for number, id_ in enumerate(message.for_models(4)):
+        entry = Entry(id=id_, parent_id=None, message=ModelRequest([UserPromptPart("Hello")]))
+        chat = Conversation(id=f"{number}" * 32, owner="ann", head_id=id_)
+        await house.store.save(chat, [entry])
+        assert await house.page.find_sent("ann", chat.id, replace(message, again=True)) == chat.id

@@ -196,7 +196,7 @@ class Conversations:
             return None
         with suppress(NotFound):
             record = await self._store.get(conversation or message.conversation(owner), owner=owner)
-            if await self._store.find(record, ids=[message.value]):
+            if await self._store.find(record, ids=message.for_models(MOST_MODELS)):
                 return record.id
         return None
 
@@ -281,10 +281,9 @@ class Conversations:
             if record.revision:  # reading files can take minutes, in which the chat can go on elsewhere
                 record = await self._store.get(record.id, owner=record.owner)
             begins = await begins_of(self._store, record, models, each_from_own=others.each_from_own)
-            shared, ids = (
-                SharedRecord(record, begins),
-                (message.value or new_id(), *(new_id() for _model in models[1:])),
-            )
+            shared, ids = SharedRecord(record, begins), MessageId(message.value or new_id()).for_models(len(models))
+            if message.value and record.revision and await self._store.find(record, ids=ids):
+                raise Conflict(CHAT_CHANGED)  # it was sent twice at once, and the other one has stored some
             setups = [
                 await self._set_up(
                     replace(record, head_id=begin), parts, one, permit, MessageId(id_), AnswerBranch(shared, place, ids)

@@ -29,6 +29,11 @@ class MessageId:
         """Return the id of the conversation that this message of the owner begins. Nobody else can guess it."""
         return hashlib.sha256(f"{owner}\n{self.value}".encode()).hexdigest()[:32]
 
+    def for_models(self, count: int) -> tuple[str, ...]:
+        """Return the ids of the messages to so many models. All follow from this id, so that each is found again."""
+        others = (hashlib.sha256(f"{self.value}\n{number}".encode()).hexdigest()[:32] for number in range(1, count))
+        return (self.value, *others)
+
 
 NO_MESSAGE_ID = MessageId()
 

@@ -50,7 +50,8 @@ class SharedRecord:
             begun = {begin for begin, end in zip(self._begins, ends, strict=True) if begin != end}
             written = [end for end in ends if end is not None and end not in begun]
             failed = self._failed | ({entry.id} if entry.note.ended == "error" else set[str]())
-            head, shared = next((end for end in new if end not in failed), new[0]), self.record
+            head = next((end for end in new if end not in failed), (*new, entry.id)[0])
+            shared = self.record
             self.record = await store.save(
                 replace(
                     shared,
