@@ -79,7 +79,7 @@ LAWS = {
         "Each stopped answer goes on to use the server, and other people wait for it.",
     ),
 }
-"""What each law says, and what it means for a client if a server breaks it."""
+"""The sentence of each law, and the consequence for a client if a server breaks it."""
 CLOCK = {
     "type": "function",
     "function": {
@@ -103,7 +103,7 @@ CALL = _said("What time is it in Paris? Call the tool.")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found about one law. `piece` is what the server sent, if it broke the law."""
+    """The result of the check of one law. `piece` is the part of the stream that breaks it, or ""."""
 
     law: str
     state: State
@@ -122,7 +122,7 @@ class Event:
 
 @dataclass(slots=True)
 class Answer:
-    """What a server sent for one request. `status` is 0 if no answer came, and `failure` says how it broke off."""
+    """The raw answer to one request. `status` is 0 if no answer came, and `failure` says how it broke off."""
 
     tokens: int
     status: int = 0

@@ -1,4 +1,4 @@
-"""What an import brings: chats as trees of entries, the files that they link to, and what is left out.
+"""The contents of an import: chats as trees of entries, the files that they link to, and what is left out.
 
 Knows the history and the media store, no web page and no other program.
 """

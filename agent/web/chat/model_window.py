@@ -1,4 +1,4 @@
-"""How full the window of a model is with a chat, and the summary that is sent instead of its first turns.
+"""The use of a model's window by a chat, and the summary that is sent instead of the first turns.
 
 The entries stay. The conversation has the summary and the message that begins the last turn of it, so a branch that
 does not have this message is sent whole, and dropping the summary undoes it.
@@ -22,7 +22,7 @@ KEPT_TURNS = (3, 2, 1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowUse:
-    """How a chat fills the window of a model, in tokens. `room` is the part for the chat, without the next answer.
+    """The use of a model's window by a chat, in tokens. `room` is the part for the chat, without the next answer.
 
     `is_estimated`: the tokens were counted here, or those of another model. `cost` is that of the chat in US dollars.
     `left_out` counts the messages that did not fit the last time. `is_too_small`: the model cannot write summaries.

@@ -93,7 +93,7 @@ class AnswerPermit:
 PUBLIC_ANSWER_TOKENS = 16_384
 """Tokens of an answer on a public page if the visitor sets no limit, because strangers spend the owner's money."""
 SUMMARY_TOKENS, SUMMARY_BYTES = 1_024, 8_192
-"""The most tokens of a summary."""
+"""The most tokens of a summary, and the bytes that are reserved for it."""
 REASONING_TOKENS = 8_192
 """Tokens of the context that are kept free for reasoning."""
 
