@@ -38,8 +38,14 @@ from agent.web.chat.sent_message import typed_text
 from agent.web.chat.temporary import TemporaryChats
 from agent.web.chat.turns import answer_text, newest_turns
 from agent.web.chat.views import WINDOW, ChatViews
-from agent.web.client_address import client_address
-from agent.web.heavy_work import HeavyResponse, RequestLimit, RequestSlot, TooManyRequests, result_unless_gone
+from agent.web.heavy_work import (
+    HeavyResponse,
+    RequestLimit,
+    RequestSlot,
+    TooManyRequests,
+    count_request,
+    result_unless_gone,
+)
 from agent.web.middleware.requests import SENTENCES, RequestRefused, parse_object
 from agent.web.unsent_files import UnsentFiles
 
@@ -150,14 +156,10 @@ class ConversationRoutes:
         ):
             app.add_api_route(path, answering(handler, self._owner_of), methods=[method])
 
-    def _count(self, request: Request, owner: str) -> None:
-        if self._limit is not None:
-            self._limit.count(owner, client_address(request.scope))
-
     async def _page_or_search(self, request: Request, owner: str) -> Any:
         query = request.query_params.get("q", "").strip()
         if query:
-            self._count(request, owner)
+            count_request(self._limit, request, owner)
             query = query[:MAX_QUERY]
             hits = await self._list.search(owner, query)
             return {"hits": [_row(row) | _hit(hit, query) for row, hit in hits]}
@@ -180,7 +182,7 @@ class ConversationRoutes:
 
     async def _turns(self, request: Request, owner: str, row: dict[str, Any]) -> dict[str, Any]:
         """Return the newest turns, or those before a message, and where the page reads the answer being written."""
-        self._count(request, owner)
+        count_request(self._limit, request, owner)
         before = request.query_params.get("before", "")
         translator = negotiate(request.headers.get("accept-language", ""))
         window = min(max(_number(request.query_params.get("bubbles"), WINDOW), WINDOW), MAX_BUBBLES)
@@ -196,7 +198,7 @@ class ConversationRoutes:
 
     async def _text(self, request: Request, owner: str) -> Any:
         """Return what a visitor typed and the answer. An import can have made them long."""
-        self._count(request, owner)
+        count_request(self._limit, request, owner)
         with acting_for(owner):
             async with self._looking.slot():
                 turn = await self._views.turn(owner, _id(request), str(request.path_params["entry"]))
@@ -207,12 +209,12 @@ class ConversationRoutes:
         )
 
     async def _place(self, request: Request, owner: str) -> Any:
-        self._count(request, owner)
+        count_request(self._limit, request, owner)
         place = await self._list.find_message(owner, _id(request), str(request.path_params["entry"]))
         return {"message": place.prompt, "is_answer": place.is_answer, "is_shown": place.is_shown}
 
     async def _passage(self, request: Request, owner: str) -> Any:
-        self._count(request, owner)
+        count_request(self._limit, request, owner)
         given = await json_object(request, MAX_PASSAGE_BODY)
         document, page, passage = given.pop("document", None), given.pop("page", None), given.pop("passage", "")
         if given or not (isinstance(document, str) and isinstance(passage, str) and type(page) in (int, type(None))):
@@ -229,7 +231,7 @@ class ConversationRoutes:
         }
 
     async def _change(self, request: Request, owner: str) -> Any:
-        self._count(request, owner)
+        count_request(self._limit, request, owner)
         given = await json_object(request)
         title, pinned = given.pop("title", None), given.pop("pinned", None)
         if given or not isinstance(title, str | None) or not isinstance(pinned, bool | None):
@@ -237,11 +239,11 @@ class ConversationRoutes:
         return _row(await self._list.change(owner, _id(request), title=title, pinned=pinned))
 
     async def _delete(self, request: Request, owner: str) -> Any:
-        self._count(request, owner)
+        count_request(self._limit, request, owner)
         await self._list.delete(owner, _id(request))
 
     async def _restore(self, request: Request, owner: str) -> Any:
-        self._count(request, owner)
+        count_request(self._limit, request, owner)
         return _row(await self._list.restore(owner, _id(request)))
 
 
@@ -342,16 +344,12 @@ class OwnDataRoutes:
         for method, handler in (("GET", self._summary), ("DELETE", self._delete_all)):
             app.add_api_route(OWN_DATA, answering(handler, self._owner_of), methods=[method])
 
-    def _count(self, request: Request, owner: str) -> None:
-        if self._limit is not None:
-            self._limit.count(owner, client_address(request.scope))
-
     async def _summary(self, request: Request, owner: str) -> Any:
-        self._count(request, owner)
+        count_request(self._limit, request, owner)
         return self._fields(owner, await self._own_data.summary(owner))
 
     async def _delete_all(self, request: Request, owner: str) -> Any:
-        self._count(request, owner)
+        count_request(self._limit, request, owner)
         found = OwnDataSummary()
 
         async def delete() -> None:

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from agent.errors import Limited
 from agent.i18n.text import _
-from agent.web.client_address import has_full_share
+from agent.web.client_address import client_address, has_full_share
 
 T = TypeVar("T")
 
@@ -83,6 +83,12 @@ class RequestLimit:
             if len(times) >= most:
                 raise TooManyRequests(max(1, math.ceil(times[0] + MINUTE_SECONDS - now)))
         return limits
+
+
+def count_request(limit: RequestLimit | None, request: Request, owner: str) -> None:
+    """Count a request to a route, if the page has a limit. Raises `TooManyRequests`."""
+    if limit is not None:
+        limit.count(owner, client_address(request.scope))
 
 
 class RequestSlot:

@@ -43,7 +43,14 @@ from agent.web.chat.visitor import Visitor
 from agent.web.client_address import client_address
 from agent.web.conversation_routes import answering, json_object
 from agent.web.gradio_compat.application import root_url
-from agent.web.heavy_work import HeavyResponse, HeavyWork, RequestLimit, TooManyRequests, result_unless_gone
+from agent.web.heavy_work import (
+    HeavyResponse,
+    HeavyWork,
+    RequestLimit,
+    TooManyRequests,
+    count_request,
+    result_unless_gone,
+)
 from agent.web.media_route import file_response
 from agent.web.middleware.isolation import visitor_id_of
 
@@ -98,7 +105,7 @@ class LinkRoutes:
         return {"links": [_fields(link) for link in links], "default_days": self._links.default_days}
 
     async def _create(self, request: Request, owner: str) -> Any:
-        self._count(request, owner)
+        count_request(self._limit, request, owner)
         body = _checked(await json_object(request, MAX_BODY))
         choices = LinkChoices(
             days=body.days if "days" in body.model_fields_set else self._links.default_days,
@@ -112,12 +119,8 @@ class LinkRoutes:
         return _fields(link) | {"path": SHARED + token, "ends_before_answer": ends_early}
 
     async def _revoke(self, request: Request, owner: str) -> Any:
-        self._count(request, owner)
+        count_request(self._limit, request, owner)
         await self._links.revoke(owner, _conversation(request), str(request.path_params["digest"]))
-
-    def _count(self, request: Request, owner: str) -> None:
-        if self._limit is not None:
-            self._limit.count(owner, client_address(request.scope))
 
 
 def _conversation(request: Request) -> str:

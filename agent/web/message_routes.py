@@ -36,9 +36,8 @@ from agent.web.chat.sent_message import MessageId
 from agent.web.chat.side_by_side import MOST_MODELS
 from agent.web.chat.temporary_stores import is_temporary
 from agent.web.chat.visitor import Visitor
-from agent.web.client_address import client_address
 from agent.web.conversation_routes import Handler, answering, known_error, status_of
-from agent.web.heavy_work import HeavyResponse, RequestLimit, RequestSlot, result_unless_gone
+from agent.web.heavy_work import HeavyResponse, RequestLimit, RequestSlot, count_request, result_unless_gone
 from agent.web.middleware.isolation import visitor_id_of
 from agent.web.middleware.requests import EventBodies
 from agent.web.sending import Submission, add_upload, send_message, sending_text, visitor_of
@@ -131,8 +130,7 @@ class MessageRoutes:
             app.add_api_route(path, answering(partial(self._counted, handler), self._owner_of), methods=[method])
 
     async def _counted(self, handler: Handler, request: Request, owner: str) -> Any:
-        if self._limit is not None:
-            self._limit.count(owner, client_address(request.scope))
+        count_request(self._limit, request, owner)
         return await handler(request, owner)
 
     async def _begin(self, request: Request, owner: str) -> Any:
@@ -454,8 +452,7 @@ class ComposerRoutes:
 
     async def _choose(self, request: Request, owner: str) -> None:
         """Remember the model or the effort that the visitor has chosen. Raises `AgentError` for an unknown model."""
-        if self._limit is not None:
-            self._limit.count(owner, client_address(request.scope))
+        count_request(self._limit, request, owner)
         given = await self._texts(request, "model", "effort", needs_all=False)
         visitor = visitor_of(request, owner)
         model, effort = given.get("model"), given.get("effort")
