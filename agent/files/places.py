@@ -90,7 +90,6 @@ class LocalFolder:
 
     @property
     def label(self) -> str:
-        """Implement `Place.label`."""
         return str(self._folder)
 
     def write(self, name: str, data: bytes) -> None:
@@ -111,26 +110,22 @@ class LocalFolder:
             raise
 
     def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
-        """Implement `Place.read`."""
         with open(self._folder / name, "rb") as file:
             file.seek(start)
             return file.read() if end is None else file.read(max(0, end - start))
 
     def size(self, name: str) -> int | None:
-        """Implement `Place.size`."""
         try:
             return (self._folder / name).stat(follow_symlinks=False).st_size
         except FileNotFoundError:
             return None
 
     def remove(self, name: str) -> None:
-        """Implement `Place.remove`."""
         path = self._folder / name
         path.unlink(missing_ok=True)
         self._remove_if_empty(path.parent)
 
     def files(self, folder: str) -> list[FileInfo]:
-        """Implement `Place.files`."""
         found = list[FileInfo]()
         with suppress(FileNotFoundError), os.scandir(self._folder / folder) as files:
             for file in files:
@@ -141,7 +136,6 @@ class LocalFolder:
         return found
 
     def folders(self) -> list[str]:
-        """Implement `Place.folders`."""
         try:
             with os.scandir(self._folder) as folders:
                 return [folder.name for folder in folders if folder.is_dir(follow_symlinks=False)]
@@ -149,7 +143,6 @@ class LocalFolder:
             return []
 
     def remove_drafts(self, folder: str) -> None:
-        """Implement `Place.remove_drafts`."""
         with suppress(OSError), os.scandir(self._folder / folder) as files:
             for file in files:
                 if not file.name.startswith(DRAFT_PREFIX) or not file.is_file(follow_symlinks=False):
@@ -159,7 +152,6 @@ class LocalFolder:
                         os.unlink(file)
 
     def path(self, name: str) -> Path:
-        """Implement `Place.path`."""
         return self._folder / name
 
     def _create_folder(self, folder: Path) -> None:
@@ -188,7 +180,6 @@ class RemoteFolder:
 
     @property
     def label(self) -> str:
-        """Implement `Place.label`."""
         protocol = self._fs.protocol
         root = re.sub(r"^/*([^/@]*@)?", "", self._root)
         return f"{protocol if isinstance(protocol, str) else protocol[0]}://{root}"
@@ -221,7 +212,6 @@ class RemoteFolder:
         return self._read(name, start, end) if start < size else b""
 
     def size(self, name: str) -> int | None:
-        """Implement `Place.size`."""
         try:
             with _os_errors():
                 found = self._fs.info(self._path(name))
@@ -235,7 +225,6 @@ class RemoteFolder:
             self._fs.rm_file(self._path(name))
 
     def files(self, folder: str) -> list[FileInfo]:
-        """Implement `Place.files`."""
         return [
             FileInfo(_name(found), int(found["size"]), self._written_at(found))
             for found in self._list(self._path(folder))
@@ -243,7 +232,6 @@ class RemoteFolder:
         ]
 
     def folders(self) -> list[str]:
-        """Implement `Place.folders`."""
         return [_name(found) for found in self._list(self._root) if found["type"] == "directory"]
 
     def remove_drafts(self, folder: str) -> None:
@@ -360,7 +348,6 @@ class MemoryPlace:
 
     @property
     def label(self) -> str:
-        """Implement `Place.label`."""
         return "memory"
 
     @property
@@ -369,34 +356,28 @@ class MemoryPlace:
         return sum(len(data) for data, _ in [*self._files.values()])
 
     def write(self, name: str, data: bytes) -> None:
-        """Implement `Place.write`."""
         if data and len(data) > self._room():
             raise OSError(errno.ENOSPC, "there is no room in memory for this file", name)
         self._files[name] = bytes(data), time()
 
     def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
-        """Implement `Place.read`."""
         found = self._files.get(name)
         if found is None:
             raise FileNotFoundError(errno.ENOENT, "there is no such file", name)
         return found[0][start:end]
 
     def size(self, name: str) -> int | None:
-        """Implement `Place.size`."""
         found = self._files.get(name)
         return None if found is None else len(found[0])
 
     def remove(self, name: str) -> None:
-        """Implement `Place.remove`."""
         self._files.pop(name, None)
 
     def files(self, folder: str) -> list[FileInfo]:
-        """Implement `Place.files`."""
         found = [(name.rpartition("/"), data, at) for name, (data, at) in [*self._files.items()]]
         return [FileInfo(name, len(data), at) for (parent, _, name), data, at in found if parent == folder]
 
     def folders(self) -> list[str]:
-        """Implement `Place.folders`."""
         return sorted({name.partition("/")[0] for name in [*self._files] if "/" in name})
 
     def remove_drafts(self, folder: str) -> None:

@@ -120,13 +120,11 @@ class JsonStorage(LocalView):
         return await self._work.run(self._in_turn(work, self._lock_wait.deadline(), is_end))
 
     async def aclose(self) -> None:
-        """Implement `Storage.aclose`."""
         await self._work.finish()
 
     # Conversations
 
     async def get(self, owner: str, id_: str) -> Item | None:
-        """Implement `View.get`."""
         return self._stored(owner, id_)
 
     def _stored(self, owner: str, id_: str) -> Item | None:
@@ -140,7 +138,6 @@ class JsonStorage(LocalView):
         return item
 
     async def is_taken(self, id_: str) -> bool:
-        """Implement `View.is_taken`."""
         try:
             owner = (self._ids / name_of(id_)).read_text()
         except FileNotFoundError:
@@ -148,13 +145,11 @@ class JsonStorage(LocalView):
         return (self._owners / owner / name_of(id_) / RECORD).exists()
 
     async def with_run(self, run_id: str) -> Item | None:
-        """Implement `View.with_run`."""
         name = name_of(run_id)
         found = (self._item_at(self._runs / index) for index in self._run_names() if index.endswith(f"-{name}"))
         return next((item for item in found if item is not None and run_id in item.runs), None)
 
     async def with_link(self, digest: str) -> Item | None:
-        """Implement `View.with_link`."""
         item = self._item_at(self._links / name_of(digest))
         return item if item is not None and digest in item.links else None
 
@@ -163,12 +158,10 @@ class JsonStorage(LocalView):
         return sorted(self._items(self._owners / name_of(owner)), key=lambda item: -item.place)
 
     def all(self, owners: str) -> Iterator[Item]:
-        """Implement `LocalView.all`."""
         for name in _names(self._owners):
             yield from (item for item in self._items(self._owners / name) if item.owner.startswith(owners))
 
     def runs(self) -> Iterator[tuple[str, Item]]:
-        """Implement `LocalView.runs`."""
         for index in self._run_names():
             name, item = index.partition("-")[2], self._item_at(self._runs / index)
             yield from ((id_, item) for id_ in (item.runs if item else ()) if item and name_of(id_) == name)
@@ -186,7 +179,6 @@ class JsonStorage(LocalView):
         return known.places
 
     async def texts(self, wanted: Sequence[tuple[Item, EntryPlace]]) -> list[str]:
-        """Implement `View.texts`."""
         found = list[str]()
         for item, pairs in groupby(wanted, lambda pair: pair[0]):
             path = self._folder_of(item) / ENTRIES
@@ -198,11 +190,9 @@ class JsonStorage(LocalView):
         return found
 
     def searched_entries(self, item: Item) -> Sequence[SearchedEntry]:
-        """Implement `LocalView.searched_entries`."""
         return read_entries(self._folder_of(item), item)
 
     async def events(self, run_id: str, after: int) -> tuple[Item, list[str]] | None:
-        """Implement `View.events`."""
         item = await self.with_run(run_id)
         if item is None:
             return None
@@ -220,7 +210,6 @@ class JsonStorage(LocalView):
         *,
         is_newest: bool = False,
     ) -> None:
-        """Implement `View.put`."""
         folder, before = self._folder_of(item), self._stored(item.owner, item.id)
         if item.record is None:
             raise self.damaged(item)
@@ -249,7 +238,6 @@ class JsonStorage(LocalView):
         self._forget(before.runs.keys() - item.runs.keys(), before.links.keys() - item.links.keys())
 
     def remove(self, items: Sequence[Item]) -> None:
-        """Implement `View.remove`."""
         for item in items:
             folder = self._folder_of(item)
             (folder / RECORD).unlink(missing_ok=True)  # From here on, the conversation is gone.
@@ -262,7 +250,6 @@ class JsonStorage(LocalView):
             self._forget(item.runs.keys(), item.links.keys())
 
     def damaged(self, item: Item) -> HistoryError:
-        """Implement `View.damaged`."""
         return damaged(self._folder_of(item) / (ENTRIES if item.record else RECORD))
 
     # Indexes and records

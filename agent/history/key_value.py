@@ -341,11 +341,9 @@ class LocalView(ABC):
     clock: Callable[[], datetime]
 
     async def time(self) -> datetime:
-        """Implement `Storage.time`."""
         return self.steady()
 
     def steady(self) -> datetime:
-        """Implement `View.steady`."""
         return steady_of(self.clock)()
 
     @abstractmethod
@@ -365,16 +363,13 @@ class LocalView(ABC):
         """Return all entries in the order of their storage. Raises `HistoryError`."""
 
     async def of(self, owner: str) -> Sequence[Item]:
-        """Implement `View.of`."""
         return self.items_of(owner)
 
     async def page(self, owner: str, pinned: bool | None, first: int, count: int) -> Sequence[Item]:
-        """Implement `View.page`."""
         found = (item for item in self._live(owner) if pinned in (None, item.pinned))
         return [*islice(found, first, first + count)]
 
     async def searched(self, owner: str, words: Sequence[str]) -> AsyncGenerator[tuple[Item, Sequence[SearchedEntry]]]:
-        """Implement `View.searched`."""
         for item in self._live(owner):
             try:
                 entries = self.searched_entries(item)
@@ -386,29 +381,24 @@ class LocalView(ABC):
             yield item, entries
 
     async def expiring(self, by: float, owners: str, limit: int, skip: Collection[str]) -> Sequence[Item]:
-        """Implement `View.expiring`."""
         found = ((item.expires_at, item) for item in self.all(owners) if item.id not in skip)
         due = [(end, item) for end, item in found if end is not None and end <= by]
         return [item for _, item in sorted(due, key=lambda pair: pair[0])[:limit]]
 
     async def endless(self, owners: str) -> Sequence[Item]:
-        """Implement `View.endless`."""
         return [item for item in self.all(owners) if item.expires_at is None]
 
     async def sizes(self, owners: str) -> Iterable[tuple[str, int, float]]:
-        """Implement `View.sizes`."""
         ends = ((item, float("inf") if item.expires_at is None else item.expires_at) for item in self.all(owners))
         return ((item.owner, item.size, end) for item, end in ends)
 
     async def unfinished(self, owner: str | None, limit: int) -> Sequence[tuple[str, Item]]:
-        """Implement `View.unfinished`."""
         at = self.steady()
         runs = ((id_, item) for id_, item in self.runs() if owner in (None, item.owner))
         found = ((id_, item) for id_, item in runs if item.runs[id_].ended_at is None and item.is_live(at))
         return [*islice(found, limit)]
 
     async def ended(self, before: float) -> Collection[tuple[str, str]]:
-        """Implement `View.ended`."""
         found = ((item, item.runs[id_].ended_at) for id_, item in self.runs())
         return [*dict.fromkeys((item.owner, item.id) for item, end in found if end is not None and end < before)]
 
@@ -447,25 +437,20 @@ class KeyValueStore:
         return await self._storage.write(partial(_save, saved, text, added, events, at), is_end=is_end)
 
     async def get(self, conversation_id: str, *, owner: str) -> Conversation:
-        """Implement `HistoryStore.get`."""
         return await self._storage.read(partial(_get, owner, conversation_id))
 
     async def history(self, record: Conversation, *, limit: int | None = None) -> list[Entry]:
-        """Implement `HistoryStore.history`."""
         return await _load(self._storage, partial(_history, record, limit))
 
     async def entries(self, record: Conversation) -> Sequence[Entry]:
-        """Implement `HistoryStore.entries`."""
         return await _load(self._storage, partial(_find, record, None, frozenset()))
 
     async def find(
         self, record: Conversation, *, ids: Collection[str] = (), after: Collection[str | None] = ()
     ) -> Sequence[Entry]:
-        """Implement `HistoryStore.find`."""
         return await _load(self._storage, partial(_find, record, {*ids}, {*after}))
 
     async def following(self, record: Conversation, entry_id: str | None) -> Sequence[str]:
-        """Implement `HistoryStore.following`."""
         return await self._storage.read(partial(_following, record, entry_id))
 
     async def list(
@@ -494,7 +479,6 @@ class KeyValueStore:
         pinned: bool | None = None,
         instead_of: str | None = None,
     ) -> Conversation:
-        """Implement `HistoryStore.label`."""
 
         def change(record: Conversation) -> Conversation:
             if title is not None and instead_of in (None, record.title):
@@ -504,7 +488,6 @@ class KeyValueStore:
         return await self._storage.write(partial(_label, conversation_id, owner, change))
 
     async def delete(self, conversation_id: str, *, owner: str) -> None:
-        """Implement `HistoryStore.delete`."""
         await delete_vectors(self, conversation_id, owner)
 
         async def work(view: View) -> None:
@@ -539,7 +522,6 @@ class KeyValueRuns:
     _storage: Storage
 
     async def append(self, events: RunEvents) -> None:
-        """Implement `RunStore.append`."""
 
         async def work(view: View) -> None:
             item = await _find_live(view, events.owner, events.conversation_id)
@@ -549,7 +531,6 @@ class KeyValueRuns:
         await self._storage.write(work)
 
     async def events(self, run_id: str, *, owner: str, after: int = 0) -> Sequence[RunEvent]:
-        """Implement `RunStore.events`."""
 
         async def work(view: View) -> list[RunEvent]:
             first = max(after, 0)
@@ -563,7 +544,6 @@ class KeyValueRuns:
     async def unfinished(
         self, *, owner: str | None = None, conversation_id: str | None = None, limit: int = 1000
     ) -> Sequence[UnfinishedRun]:
-        """Implement `RunStore.unfinished`."""
 
         async def work(view: View) -> list[UnfinishedRun]:
             if owner is None or conversation_id is None:
@@ -599,7 +579,6 @@ class KeyValueRuns:
         return [run for run, _ in held]
 
     async def look(self, run_id: str, *, owner: str, stop: bool = False) -> UnfinishedRun | None:
-        """Implement `RunStore.look`."""
 
         def change(state: RunState, at: float) -> RunState:
             return replace(state, watched_until=at + WATCHED_SECONDS, is_stopped=state.is_stopped or stop)
@@ -611,7 +590,6 @@ class KeyValueRuns:
         return await self._storage.write(work)
 
     async def would_lose(self, record: Conversation) -> bool:
-        """Implement `RunStore.would_lose`."""
 
         async def work(view: View) -> bool:
             item = await view.get(record.owner, record.id)
@@ -680,7 +658,6 @@ class KeyValueLinks:
     _storage: Storage
 
     async def put(self, link: Link, *, most: int | None = None) -> None:
-        """Implement `LinkStore.put`."""
 
         async def work(view: View) -> None:
             item = await _find_live(view, link.owner, link.conversation_id)
@@ -695,7 +672,6 @@ class KeyValueLinks:
         await self._storage.write(work)
 
     async def get(self, digest: str) -> Link:
-        """Implement `LinkStore.get`."""
 
         async def work(view: View) -> Link:
             return (await _with_link(view, digest)).links[digest]
@@ -703,7 +679,6 @@ class KeyValueLinks:
         return await self._storage.read(work)
 
     async def of(self, conversation_id: str, *, owner: str) -> Sequence[Link]:
-        """Implement `LinkStore.of`."""
 
         async def work(view: View) -> Sequence[Link]:
             item = await _find_live(view, owner, conversation_id)
@@ -712,7 +687,6 @@ class KeyValueLinks:
         return await self._storage.read(work)
 
     async def remove(self, digest: str, *, owner: str) -> None:
-        """Implement `LinkStore.remove`."""
 
         async def work(view: View) -> None:
             item = await _with_link(view, digest)
@@ -730,13 +704,11 @@ class KeyValueRetention:
     _storage: Storage
 
     async def time(self) -> datetime:
-        """Implement `RetentionStore.time`."""
         return await self._storage.time()
 
     async def expiring(
         self, by: datetime, *, owners: str = "", limit: int = 50, skip: Collection[str] = ()
     ) -> Sequence[Conversation]:
-        """Implement `RetentionStore.expiring`."""
 
         async def work(view: View) -> list[Conversation]:
             return [_known_of(item) for item in await view.expiring(by.timestamp(), owners, max(limit, 0), skip)]
@@ -744,7 +716,6 @@ class KeyValueRetention:
         return await self._storage.read(work)
 
     async def set_expiry(self, record: Conversation, expires_at: datetime | None) -> bool:
-        """Implement `RetentionStore.set_expiry`."""
         return bool(await self._storage.write(partial(_set_expiry, [(record, expires_at)], only_missing=False)))
 
     async def add_expiry(self, until: Callable[[Conversation], datetime | None], *, owners: str = "") -> int:
@@ -759,7 +730,6 @@ class KeyValueRetention:
         return sum([await self._storage.write(partial(_set_expiry, one, only_missing=True)) for one in batches])
 
     async def size(self, *, owners: str = "") -> int:
-        """Implement `RetentionStore.size`."""
 
         async def work(view: View) -> int:
             return sum(size for _, size, _ in await view.sizes(owners))
@@ -767,7 +737,6 @@ class KeyValueRetention:
         return await self._storage.read(work)
 
     async def sizes(self, *, owners: str = "") -> Mapping[str, int]:
-        """Implement `RetentionStore.sizes`."""
 
         async def work(view: View) -> Mapping[str, int]:
             sizes, ends = dict[str, int](), dict[str, float]()
@@ -796,7 +765,6 @@ class KeyValueRetention:
                 yield text
 
     async def erase(self, record: Conversation) -> bool:
-        """Implement `RetentionStore.erase`."""
 
         async def work(view: View) -> bool:
             item = await _same(view, record)

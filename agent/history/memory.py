@@ -41,60 +41,48 @@ class MemoryStorage(LocalView):
         return await DECODING.run(lambda: finish(work(self))) if is_long else finish(work(self))
 
     async def write(self, work: Work[T], *, is_end: bool = False) -> T:
-        """Implement `Storage.write`."""
         return finish(work(self))
 
     async def aclose(self) -> None:
         """Do nothing: there is nothing to release."""
 
     async def get(self, owner: str, id_: str) -> Item | None:
-        """Implement `View.get`."""
         return self._items.get(owner, {}).get(id_)
 
     async def is_taken(self, id_: str) -> bool:
-        """Implement `View.is_taken`."""
         return id_ in self._owners
 
     async def with_run(self, run_id: str) -> Item | None:
-        """Implement `View.with_run`."""
         return self._named(self._runs.get(run_id))
 
     async def with_link(self, digest: str) -> Item | None:
-        """Implement `View.with_link`."""
         return self._named(self._links.get(digest))
 
     def items_of(self, owner: str) -> Sequence[Item]:
-        """Implement `LocalView.items_of`."""
         return [*self._items.get(owner, {}).values()][::-1]
 
     def all(self, owners: str) -> Iterator[Item]:
-        """Implement `LocalView.all`."""
         for owner, items in self._items.items():
             if owner.startswith(owners):
                 yield from items.values()
 
     def runs(self) -> Iterator[tuple[str, Item]]:
-        """Implement `LocalView.runs`."""
         return ((run_id, self._items[self._owners[id_]][id_]) for run_id, id_ in self._runs.items())
 
     def searched_entries(self, item: Item) -> Sequence[SearchedEntry]:
-        """Implement `LocalView.searched_entries`."""
         pairs = zip([*self._entries.get(item.id, ())], [*self._places.get(item.id, {}).values()], strict=False)
         return [SearchedEntry(one.id, one.parent_id, one.searched, place) for one, place in pairs]
 
     async def places(self, item: Item) -> Mapping[str, EntryPlace]:
-        """Implement `View.places`."""
         return self._places[item.id]
 
     async def texts(self, wanted: Sequence[tuple[Item, EntryPlace]]) -> list[str]:
-        """Implement `View.texts`."""
         try:
             return [self._entries[item.id][place.start].json for item, place in wanted]
         except KeyError:
             raise NotFound(NO_CONVERSATION) from None
 
     async def events(self, run_id: str, after: int) -> tuple[Item, list[str]] | None:
-        """Implement `View.events`."""
         item = self._named(self._runs.get(run_id))
         return (item, self._events[run_id][after:]) if item else None
 
@@ -106,7 +94,6 @@ class MemoryStorage(LocalView):
         *,
         is_newest: bool = False,
     ) -> None:
-        """Implement `View.put`."""
         before = self._items.get(item.owner, {}).get(item.id)
         item = replace(item, place=self.place_for(item, is_newest=is_newest))
         stored, places = self._entries.setdefault(item.id, []), self._places.setdefault(item.id, {})
@@ -128,7 +115,6 @@ class MemoryStorage(LocalView):
             self._items[item.owner] = dict(sorted(items.items(), key=lambda pair: pair[1].place))
 
     def remove(self, items: Sequence[Item]) -> None:
-        """Implement `View.remove`."""
         for item in items:
             empty = replace(item, runs={}, links={})
             self._forget_runs(item, empty)

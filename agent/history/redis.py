@@ -71,7 +71,6 @@ class RedisStorage:
         self._is_checked = False
 
     async def time(self) -> datetime:
-        """Implement `Storage.time`."""
 
         async def work(view: RedisView) -> datetime:
             await view.ask(("EXISTS", view.key("schema")))
@@ -80,15 +79,12 @@ class RedisStorage:
         return await self.read(work)
 
     async def read(self, work: "Callable[[RedisView], Coroutine[Any, Any, T]]", *, is_long: bool = False) -> T:
-        """Implement `Storage.read`."""
         return await self.server.work.run(self._read(work), wait=not is_long)
 
     async def write(self, work: "Callable[[RedisView], Coroutine[Any, Any, T]]", *, is_end: bool = False) -> T:
-        """Implement `Storage.write`."""
         return await self.server.work.run(self._write(work))
 
     async def aclose(self) -> None:
-        """Implement `Storage.aclose`."""
         await self.server.aclose()
 
     async def _read(self, work: "Callable[[RedisView], Coroutine[Any, Any, T]]") -> T:
@@ -217,7 +213,6 @@ class RedisView:
         return [item for id_ in ids if (item := self._read[id_][1])]
 
     async def get(self, owner: str, id_: str) -> Item | None:
-        """Implement `View.get`."""
         if self._assumes and id_ not in self._read and (known := self._storage.remembered(id_)):
             self._read[id_], self.has_assumed = known, True
         await self.load([id_])
@@ -228,22 +223,18 @@ class RedisView:
         return item if item and item.owner == owner else None
 
     async def is_taken(self, id_: str) -> bool:
-        """Implement `View.is_taken`."""
         await self.load([id_])
         return bool(self._read[id_][0])
 
     async def with_run(self, run_id: str) -> Item | None:
-        """Implement `View.with_run`."""
         item = await self._indexed("run-of", run_id)
         return item if item and run_id in item.runs else None
 
     async def with_link(self, digest: str) -> Item | None:
-        """Implement `View.with_link`."""
         item = await self._indexed("shared-by", digest)
         return item if item and digest in item.links else None
 
     async def of(self, owner: str) -> Sequence[Item]:
-        """Implement `View.of`."""
         key = self.key("list", owner)
         (ids,) = await self.ask(("ZREVRANGE", key, 0, -1))
         self.require(("ZCARD", key), str(len(ids)).encode())
@@ -280,7 +271,6 @@ class RedisView:
                     yield item, entries
 
     async def expiring(self, by: float, owners: str, limit: int, skip: Collection[str]) -> Sequence[Item]:
-        """Implement `View.expiring`."""
         last = "LIMIT", 0, limit + len(skip)
         if owners:
             keys = [self.key("ends", owner) async for some in self._owners(owners) for owner in some]
@@ -296,7 +286,6 @@ class RedisView:
         return [item for item in items if item.expires_at is not None and item.expires_at <= by]
 
     async def endless(self, owners: str) -> Sequence[Item]:
-        """Implement `View.endless`."""
         found = list[Item]()
         async for some in self._owners(owners):
             ranges = (("ZRANGEBYSCORE", self.key("ends", owner), "+inf", "+inf") for owner in some)
@@ -305,7 +294,6 @@ class RedisView:
         return found
 
     async def sizes(self, owners: str) -> Iterable[tuple[str, int, float]]:
-        """Implement `View.sizes`."""
         found = list[tuple[str, int, float]]()
         async for some in self._owners(owners):
             lasts = (("ZREVRANGE", self.key("ends", owner), 0, 0, "WITHSCORES") for owner in some)
@@ -315,7 +303,6 @@ class RedisView:
         return found
 
     async def unfinished(self, owner: str | None, limit: int) -> Sequence[tuple[str, Item]]:
-        """Implement `View.unfinished`."""
         if owner is not None:
             (names,) = await self.ask(("SMEMBERS", self.key("answering", owner)))
             items = [item for item in await self.load([*map(_text, names)]) if item.is_live(self.clock())]
@@ -338,7 +325,6 @@ class RedisView:
         ]
 
     async def ended(self, before: float) -> Collection[tuple[str, str]]:
-        """Implement `View.ended`."""
         (ids,) = await self.ask(("ZRANGEBYSCORE", self.key("ended"), "-inf", f"({before!r}"))
         return {(item.owner, item.id) for item in await self._with_runs([*map(_text, ids)]) if item}
 
@@ -397,7 +383,6 @@ class RedisView:
         *,
         is_newest: bool = False,
     ) -> None:
-        """Implement `View.put`."""
         (token, before), record = self._read[item.id], item.record
         if record is None:
             raise self.damaged(item)
@@ -415,7 +400,6 @@ class RedisView:
         self._read[item.id] = self._token, item
 
     def remove(self, items: Sequence[Item]) -> None:
-        """Implement `View.remove`."""
         for item in items:
             self._checks_of(item.id, self._read[item.id][0])
             self._read[item.id] = b"", None
@@ -428,7 +412,6 @@ class RedisView:
             self.change(("COUNT", self.key("bytes"), self.key("owners"), item.owner, -item.size))
 
     def damaged(self, item: Item) -> HistoryError:
-        """Implement `View.damaged`."""
         return self._server.failure(_("it is damaged"))
 
     def _checks_of(self, id_: str, token: bytes) -> None:

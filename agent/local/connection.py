@@ -104,7 +104,6 @@ class AutoConnection(ForwardingConnection):
             await chosen.models.aclose()
 
     def end_servers(self) -> None:
-        """Implement `OwnsServers`."""
         for loop, chosen in list(self._chosen.items()):
             if not loop_runs_here(loop):
                 chosen.models.end()
@@ -176,7 +175,6 @@ class LocalConnection(chat_completions.ChatCompletionsConnection):
     def learn(
         self, error: BaseException | None, *, pictures: bool, tools: bool, schema: bool = False
     ) -> LocalizedText | None:
-        """Implement `LearnsRefusals`."""
         if (connection := self._server().connection) is None:
             return None
         sentence = connection.learn(error, pictures=pictures, tools=tools, schema=schema)
@@ -221,7 +219,6 @@ class LocalConnection(chat_completions.ChatCompletionsConnection):
             await server.aclose()
 
     def end_servers(self) -> None:
-        """Implement `OwnsServers`."""
         for loop, server in list(self._servers.items()):
             if not loop_runs_here(loop):
                 server.end()

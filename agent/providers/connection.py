@@ -262,7 +262,6 @@ class ForwardingConnection(ABC):
     def learn(
         self, error: BaseException | None, *, pictures: bool, tools: bool, schema: bool = False
     ) -> LocalizedText | None:
-        """Implement `LearnsRefusals`."""
         target = self._target()
         if not isinstance(target, LearnsRefusals):
             return None

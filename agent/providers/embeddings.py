@@ -33,18 +33,15 @@ class ServerEmbedder:
         self._endpoint, self._provider = endpoint, provider
 
     async def name(self) -> str:
-        """Implement `Embedder.name`."""
         if not self._model:
             names = [spec.name for spec in await discover(self._endpoint)]
             self._model = next((name for name in names if not can_chat(name)), names[0])
         return self._model
 
     async def identity(self) -> str:
-        """Implement `Embedder.identity`."""
         return f"{await self.name()}@{self._endpoint.base_url}"
 
     async def embed(self, texts: Sequence[str], *, is_query: bool = False) -> Sequence[Sequence[float]]:
-        """Implement `Embedder.embed`."""
         name = await self.name()
         async with new_client(self._endpoint.base_url, timeout=TIMEOUT) as http:
             client = sdk_client(self._endpoint, http, TIMEOUT, vendor=self._provider.id)
@@ -65,15 +62,12 @@ class ModelEmbedder:
         self._model = model
 
     async def name(self) -> str:
-        """Implement `Embedder.name`."""
         return self._model.model_name
 
     async def identity(self) -> str:
-        """Implement `Embedder.identity`."""
         return f"{self._model.model_name}@{self._model.base_url or self._model.system}"
 
     async def embed(self, texts: Sequence[str], *, is_query: bool = False) -> Sequence[Sequence[float]]:
-        """Implement `Embedder.embed`."""
         try:
             return await _embedded(self._model, texts, is_query)
         except Exception as error:

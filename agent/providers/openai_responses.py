@@ -44,7 +44,6 @@ class OpenAIResponsesConnection(ClientConnection):
     def learn(
         self, error: BaseException | None, *, pictures: bool, tools: bool, schema: bool = False
     ) -> LocalizedText | None:
-        """Implement `LearnsRefusals`."""
         url = self.endpoint.base_url
         if self._chat is not None:
             sentence = self._chat.learn(error, pictures=pictures, tools=tools, schema=schema)

@@ -92,14 +92,12 @@ class RunFrames:
         self._live = live
 
     async def after(self, last_id: str) -> Sequence[SentEvent]:
-        """Implement `Frames.after`."""
         number, events = number_in(last_id), self._live.events
         if number > len(events) and self._live.is_ended:
             return [_frame(events[-1])]
         return [_frame(event) for event in events[number : number + FRAMES]]
 
     def end(self) -> str:
-        """Implement `Frames.end`."""
         return NOTHING
 
 
@@ -112,12 +110,10 @@ class StoredFrames:
         self._events, self._end = events, end
 
     async def after(self, last_id: str) -> Sequence[SentEvent]:
-        """Implement `Frames.after`."""
         first = bisect_right(self._events, number_in(last_id), key=lambda event: event.number)
         return [_frame(event) for event in self._events[first : first + FRAMES]]
 
     def end(self) -> str:
-        """Implement `Frames.end`."""
         return self._end
 
 
@@ -345,7 +341,6 @@ class TurnFrames:
             return [self._whole]
 
     def end(self) -> str:
-        """Implement `Frames.end`."""
         turn, ending = self._turn, self._turn.live.ending
         if ending is not None and ending.goes_on:
             return end_of_lost(turn.live.run_id)

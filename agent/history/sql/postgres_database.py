@@ -175,11 +175,9 @@ class PostgresDatabase:
         return await self._run(lambda connection: self._fetch(connection, sql, values), wait=False)
 
     async def search(self, sql: str, **values: Value) -> Sequence[Row]:
-        """Implement `Database.search`."""
         return await self.rows(sql, **values)
 
     async def write(self, work: Work[T], *, frees_space: bool = False, is_end: bool = False) -> T:
-        """Implement `Database.write`."""
 
         async def in_transaction(connection: AsyncConnection) -> T:
             async with connection.transaction():
@@ -201,14 +199,12 @@ class PostgresDatabase:
         """Implement `Database.wipe`: the server does this by itself."""
 
     def load(self, load: Callable[[Sequence[str]], T], texts: Sequence[str]) -> T:
-        """Implement `Database.load`."""
         try:
             return load(texts)
         except HistoryError as error:
             raise self.address.unusable(error) from error
 
     async def aclose(self) -> None:
-        """Implement `Database.aclose`."""
         await self._operations.finish()
         while self._tasks:
             await asyncio.wait(self._tasks)

@@ -195,11 +195,9 @@ class SqliteDatabase:
         return {"now": self.clock().timestamp(), "steady": steady_of(self.clock)().timestamp()}
 
     async def rows(self, sql: str, **values: Value) -> Sequence[Row]:
-        """Implement `Database.rows`."""
         return await self._rows(self._reader, sql, values)
 
     async def search(self, sql: str, **values: Value) -> Sequence[Row]:
-        """Implement `Database.search`."""
         return await self._rows(self._searcher, sql, values)
 
     async def write(self, work: Work[T], *, frees_space: bool = False, is_end: bool = False) -> T:
@@ -220,7 +218,6 @@ class SqliteDatabase:
         await self._writes.run(self._wipe())
 
     def load(self, load: Callable[[Sequence[str]], T], texts: Sequence[str]) -> T:
-        """Implement `Database.load`."""
         try:
             return load(texts)
         except HistoryError as error:
@@ -228,7 +225,6 @@ class SqliteDatabase:
             raise HistoryError(unusable(Path(self.path.name), error.text)) from error
 
     async def aclose(self) -> None:
-        """Implement `Database.aclose`."""
         if self._is_closing.is_set():
             return
         self._is_closing.set()

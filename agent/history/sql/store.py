@@ -112,11 +112,9 @@ class SqlRuns:
     _database: Database
 
     async def append(self, events: RunEvents) -> None:
-        """Implement `RunStore.append`."""
         await self._database.write(partial(self.put, events, saved=False))
 
     async def events(self, run_id: str, *, owner: str, after: int = 0) -> Sequence[RunEvent]:
-        """Implement `RunStore.events`."""
         rows = await self._database.rows(_EVENTS, id=run_id, owner=owner, number=after)
         if not rows:
             raise NotFound(NO_RUN)
@@ -125,7 +123,6 @@ class SqlRuns:
     async def unfinished(
         self, *, owner: str | None = None, conversation_id: str | None = None, limit: int = 1000
     ) -> Sequence[UnfinishedRun]:
-        """Implement `RunStore.unfinished`."""
         values = {
             name: one for name, one in (("owner", owner), ("conversation_id", conversation_id)) if one is not None
         }
@@ -143,12 +140,10 @@ class SqlRuns:
         return [_unfinished(row, row[7]) for row in rows]
 
     async def look(self, run_id: str, *, owner: str, stop: bool = False) -> UnfinishedRun | None:
-        """Implement `RunStore.look`."""
         rows = await self._database.write(single(_LOOK, id=run_id, owner=owner, stop=stop))
         return _unfinished(rows[0], owner) if rows else None
 
     async def would_lose(self, record: Conversation) -> bool:
-        """Implement `RunStore.would_lose`."""
         return bool(await self._database.rows(_WOULD_LOSE, ids=[record.id]))
 
     async def remove(self, before: datetime) -> int:
@@ -232,7 +227,6 @@ class SqlLinks:
     _database: Database
 
     async def put(self, link: Link, *, most: int | None = None) -> None:
-        """Implement `LinkStore.put`."""
         values: dict[str, Value] = {
             "digest": link.digest,
             "conversation": link.conversation_id,
@@ -243,21 +237,18 @@ class SqlLinks:
         await self._database.write(partial(_put_link, values, most))
 
     async def get(self, digest: str) -> Link:
-        """Implement `LinkStore.get`."""
         rows = await self._database.rows(_GET_LINK, digest=digest)
         if not rows:
             raise NotFound(NO_LINK)
         return self._load(rows)[0]
 
     async def of(self, conversation_id: str, *, owner: str) -> Sequence[Link]:
-        """Implement `LinkStore.of`."""
         rows = await self._database.rows(_LINKS_OF, conversation=conversation_id, owner=owner)
         if not rows:
             raise NotFound(NO_CONVERSATION)
         return live_links(self._load([row for row in rows if row[0] is not None]), steady_of(self._database.clock)())
 
     async def remove(self, digest: str, *, owner: str) -> None:
-        """Implement `LinkStore.remove`."""
         if not await self._database.erase(single(_REMOVE_LINK, digest=digest, owner=owner)):
             raise NotFound(NO_LINK)
 
@@ -324,19 +315,16 @@ class SqlRetention:
     _database: Database
 
     async def time(self) -> datetime:
-        """Implement `RetentionStore.time`."""
         ((at,),) = await self._database.rows("SELECT :steady")
         return datetime.fromtimestamp(at, UTC)
 
     async def expiring(
         self, by: datetime, *, owners: str = "", limit: int = 50, skip: Collection[str] = ()
     ) -> Sequence[Conversation]:
-        """Implement `RetentionStore.expiring`."""
         values: Values = {**_prefix(owners), "by": by.timestamp(), "limit": max(limit, 0), "skip": [*skip]}
         return [_expiring(row) for row in await self._database.rows(_EXPIRING_OF if owners else _EXPIRING, **values)]
 
     async def set_expiry(self, record: Conversation, expires_at: datetime | None) -> bool:
-        """Implement `RetentionStore.set_expiry`."""
         same = await self._database.rows(_SAME, id=record.id, owner=record.owner, revision=record.revision)
         stored = load_undamaged(same[0][0]) if same else None
         return stored is not None and bool(await self._put(_PUT_EXPIRY, [replace(stored, expires_at=expires_at)]))
@@ -353,12 +341,10 @@ class SqlRetention:
         return added
 
     async def size(self, *, owners: str = "") -> int:
-        """Implement `RetentionStore.size`."""
         rows = await self._database.rows(_SIZE, **_prefix(owners))
         return rows[0][0] if rows else 0
 
     async def sizes(self, *, owners: str = "") -> Mapping[str, int]:
-        """Implement `RetentionStore.sizes`."""
         return {row[0]: row[1] for row in await self._database.rows(_SIZES, **_prefix(owners))}
 
     async def texts(self, owner: str) -> AsyncIterator[str]:
@@ -375,16 +361,13 @@ class SqlRetention:
                     yield row[0]
 
     async def erase(self, record: Conversation) -> bool:
-        """Implement `RetentionStore.erase`."""
         values: Values = {"id": record.id, "owner": record.owner, "revision": record.revision, "ends": _end_of(record)}
         return bool(await self._database.erase(single(_ERASE, **values)))
 
     async def erase_unused(self, owner: str, records: Sequence[Conversation]) -> bool:
-        """Implement `RetentionStore.erase_unused`."""
         return await self._database.erase(partial(_erase_unused, owner, records))
 
     async def wipe(self) -> None:
-        """Implement `RetentionStore.wipe`."""
         await self._database.wipe()
 
     async def _put(self, sql: str, records: Sequence[Conversation]) -> int:
@@ -590,7 +573,6 @@ class SqlStore:
     async def save(
         self, record: Conversation, entries: Sequence[Entry] = (), events: RunEvents | None = None
     ) -> Conversation:
-        """Implement `HistoryStore.save`."""
         texts, searched = await dumped(entries)
         at = self._database.clock()
         saved, text = next_revision(record, entries, at)
@@ -600,11 +582,9 @@ class SqlStore:
         return await self._database.write(partial(self._save, saving, events), is_end=is_end)
 
     async def get(self, conversation_id: str, *, owner: str) -> Conversation:
-        """Implement `HistoryStore.get`."""
         return _one(self._database, await self._database.rows(_GET, id=conversation_id, owner=owner))
 
     async def history(self, record: Conversation, *, limit: int | None = None) -> list[Entry]:
-        """Implement `HistoryStore.history`."""
         if record.head_id is None or (limit is not None and limit <= 0):
             await self.get(record.id, owner=record.owner)
             return []
@@ -615,13 +595,11 @@ class SqlStore:
         return await _entries(self._database, rows)
 
     async def entries(self, record: Conversation) -> Sequence[Entry]:
-        """Implement `HistoryStore.entries`."""
         return await _entries(self._database, await self._database.rows(_ENTRIES, id=record.id, owner=record.owner))
 
     async def find(
         self, record: Conversation, *, ids: Collection[str] = (), after: Collection[str | None] = ()
     ) -> Sequence[Entry]:
-        """Implement `HistoryStore.find`."""
         parents = [one for one in after if one is not None]
         wanted: Values = {"ids": [*ids], "parents": parents, "first": None in after}
         return await _entries(
@@ -629,7 +607,6 @@ class SqlStore:
         )
 
     async def following(self, record: Conversation, entry_id: str | None) -> Sequence[str]:
-        """Implement `HistoryStore.following`."""
         sql = _ENTRY_IDS if entry_id is None else _FOLLOWING
         rows = await self._database.rows(sql, id=record.id, owner=record.owner, entry_id=entry_id)
         return [row[0] for row in rows]
@@ -637,7 +614,6 @@ class SqlStore:
     async def list(
         self, owner: str, *, limit: int = 50, offset: int = 0, pinned: bool | None = None
     ) -> list[Conversation]:
-        """Implement `HistoryStore.list`."""
         sql = _LIST.format(pinned=_PINNED[pinned])
         return _records(
             self._database, await self._database.rows(sql, owner=owner, limit=max(limit, 0), offset=max(offset, 0))
@@ -678,7 +654,6 @@ class SqlStore:
         pinned: bool | None = None,
         instead_of: str | None = None,
     ) -> Conversation:
-        """Implement `HistoryStore.label`."""
         if title is not None:
             title = stored_title(title)
         values: Values = {"title": title, "folded": fold(title or ""), "pinned": pinned, "instead_of": instead_of}
@@ -687,7 +662,6 @@ class SqlStore:
         )
 
     async def delete(self, conversation_id: str, *, owner: str) -> None:
-        """Implement `HistoryStore.delete`."""
         await delete_vectors(self, conversation_id, owner)
         if not await self._database.erase(single(_DELETE, id=conversation_id, owner=owner)):
             raise NotFound(NO_CONVERSATION)

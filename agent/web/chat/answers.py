@@ -179,27 +179,22 @@ class LiveRun:
 
     @property
     def number(self) -> int:
-        """Implement `RunningAnswer.number`."""
         return self.log.number
 
     @property
     def waiting(self) -> Wait | None:
-        """Implement `RunningAnswer.waiting`."""
         return self.run.waiting
 
     @property
     def reasoning(self) -> tuple[float, ...]:
-        """Implement `RunningAnswer.reasoning`."""
         return self.run.reasoning
 
     @property
     def quiet_since(self) -> float:
-        """Implement `RunningAnswer.quiet_since`."""
         return max(self.started_at, self.run.emitted_at[-1] if self.run.emitted_at else 0.0)
 
     @property
     def ending(self) -> Ending | None:
-        """Implement `RunningAnswer.ending`."""
         result = self.run.result
         if result is None or self.log.is_released:
             return None
@@ -209,28 +204,22 @@ class LiveRun:
 
     @property
     def is_ended(self) -> bool:
-        """Implement `RunningAnswer.is_ended`."""
         return self.log.is_ended and self.run.done
 
     @property
     def is_end_stored(self) -> bool:
-        """Implement `RunningAnswer.is_end_stored`."""
         return self.log.is_end_stored
 
     async def publish(self) -> None:
-        """Implement `RunningAnswer.publish`."""
         await self.log.publish()
 
     async def stop(self) -> None:
-        """Implement `RunningAnswer.stop`."""
         self.run.cancel("user_request")
 
     async def pause(self, seconds: float) -> None:
-        """Implement `RunningAnswer.pause`."""
         await self.run.wait_until_done(seconds)
 
     async def wait_for_end(self) -> None:
-        """Implement `RunningAnswer.wait_for_end`."""
         while not self.run.done:
             await self.run.wait_for_update(sys.maxsize)
 
@@ -505,7 +494,6 @@ class StoredRun:
 
     @property
     def number(self) -> int:
-        """Implement `RunningAnswer.number`."""
         return len(self._events)
 
     @property
@@ -516,7 +504,6 @@ class StoredRun:
 
     @property
     def is_ended(self) -> bool:
-        """Implement `RunningAnswer.is_ended`."""
         return self.ending is not None
 
     async def publish(self) -> None:
@@ -544,7 +531,6 @@ class StoredRun:
             self.ending = ending
 
     async def updates(self) -> AsyncGenerator[int]:
-        """Implement `RunningAnswer.updates`."""
         await self.publish()
         while not self.is_ended:
             number, idle_at = len(self._events), monotonic() + IDLE_SECONDS
@@ -567,7 +553,6 @@ class StoredRun:
         await asyncio.sleep(seconds)
 
     async def wait_for_end(self) -> None:
-        """Implement `RunningAnswer.wait_for_end`."""
         async for _number in self.updates():
             pass
 

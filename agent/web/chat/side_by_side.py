@@ -207,7 +207,6 @@ class ColumnsTurn:
 
     @property
     def ended(self) -> int:
-        """Implement `GrowingTurn.ended`."""
         return sum(one.ended for one in self._running.values())
 
     @property
@@ -217,7 +216,6 @@ class ColumnsTurn:
         return not _has_failed(turn) or all(map(_has_failed, turn.columns))
 
     def turn(self, watched_since: float) -> ConversationTurn:
-        """Implement `GrowingTurn.turn`."""
         columns = [self._column(one, watched_since) for one in self._shown.columns]
         shown = next(one for one in columns if _is_same(one, self._shown))
         note = None if any(one.note is None for one in columns) else shown.note

@@ -222,15 +222,12 @@ class TemporaryStore:
         return saved
 
     async def get(self, conversation_id: str, *, owner: str) -> Conversation:
-        """Implement `HistoryStore.get`."""
         return await self._of(conversation_id, owner).get(conversation_id, owner=owner)
 
     async def history(self, record: Conversation, *, limit: int | None = None) -> list[Entry]:
-        """Implement `HistoryStore.history`."""
         return await self._of(record.id, record.owner).history(record, limit=limit)
 
     async def entries(self, record: Conversation) -> Sequence[Entry]:
-        """Implement `HistoryStore.entries`."""
         with suppress(NotFound):
             return await self._of(record.id, record.owner).entries(record)
         return []
@@ -238,13 +235,11 @@ class TemporaryStore:
     async def find(
         self, record: Conversation, *, ids: Collection[str] = (), after: Collection[str | None] = ()
     ) -> Sequence[Entry]:
-        """Implement `HistoryStore.find`."""
         with suppress(NotFound):
             return await self._of(record.id, record.owner).find(record, ids=ids, after=after)
         return []
 
     async def following(self, record: Conversation, entry_id: str | None) -> Sequence[str]:
-        """Implement `HistoryStore.following`."""
         with suppress(NotFound):
             return await self._of(record.id, record.owner).following(record, entry_id)
         return []
@@ -252,11 +247,9 @@ class TemporaryStore:
     async def list(
         self, owner: str, *, limit: int = 50, offset: int = 0, pinned: bool | None = None
     ) -> list[Conversation]:
-        """Implement `HistoryStore.list`."""
         return await self._kept.list(owner, limit=limit, offset=offset, pinned=pinned)
 
     async def search(self, owner: str, query: str, *, limit: int = 20) -> Sequence[ConversationHit]:
-        """Implement `HistoryStore.search`."""
         return await self._kept.search(owner, query, limit=limit)
 
     async def label(
@@ -268,16 +261,13 @@ class TemporaryStore:
         pinned: bool | None = None,
         instead_of: str | None = None,
     ) -> Conversation:
-        """Implement `HistoryStore.label`."""
         store = self._of(conversation_id, owner)
         return await store.label(conversation_id, owner=owner, title=title, pinned=pinned, instead_of=instead_of)
 
     async def delete(self, conversation_id: str, *, owner: str) -> None:
-        """Implement `HistoryStore.delete`."""
         await self._of(conversation_id, owner).delete(conversation_id, owner=owner)
 
     async def aclose(self) -> None:
-        """Implement `HistoryStore.aclose`."""
         self._memory.chats.clear()
         await self._kept.aclose()
 
@@ -305,7 +295,6 @@ class _Runs:
         chat.text_bytes += size
 
     async def events(self, run_id: str, *, owner: str, after: int = 0) -> Sequence[RunEvent]:
-        """Implement `RunStore.events`."""
         for chat in self._memory.of(owner):
             with suppress(NotFound):
                 return await chat.store.runs.events(run_id, owner=owner, after=after)
@@ -314,23 +303,18 @@ class _Runs:
     async def unfinished(
         self, *, owner: str | None = None, conversation_id: str | None = None, limit: int = 1000
     ) -> Sequence[UnfinishedRun]:
-        """Implement `RunStore.unfinished`."""
         return await self._kept.unfinished(owner=owner, conversation_id=conversation_id, limit=limit)
 
     async def hold(self, run_ids: Collection[str], *, release: bool = False) -> Sequence[UnfinishedRun]:
-        """Implement `RunStore.hold`."""
         return await self._kept.hold(run_ids, release=release)
 
     async def look(self, run_id: str, *, owner: str, stop: bool = False) -> UnfinishedRun | None:
-        """Implement `RunStore.look`."""
         return await self._kept.look(run_id, owner=owner, stop=stop)
 
     async def would_lose(self, record: Conversation) -> bool:
-        """Implement `RunStore.would_lose`."""
         return await self._kept.would_lose(record)
 
     async def remove(self, before: datetime) -> int:
-        """Implement `RunStore.remove`."""
         chats = [*self._memory.chats.values()]
         return sum([await chat.store.runs.remove(before) for chat in chats]) + await self._kept.remove(before)
 
@@ -348,7 +332,6 @@ class _Links:
         await self._kept.put(link, most=most)
 
     async def get(self, digest: str) -> Link:
-        """Implement `LinkStore.get`."""
         return await self._kept.get(digest)
 
     async def of(self, conversation_id: str, *, owner: str) -> Sequence[Link]:
@@ -357,7 +340,6 @@ class _Links:
         return await self._kept.of(conversation_id, owner=owner)
 
     async def remove(self, digest: str, *, owner: str) -> None:
-        """Implement `LinkStore.remove`."""
         await self._kept.remove(digest, owner=owner)
 
     def _refuse(self, conversation: str, owner: str) -> None:
@@ -374,49 +356,39 @@ class _Retention:
     _memory: TemporaryMemory
 
     async def time(self) -> datetime:
-        """Implement `RetentionStore.time`."""
         return await self._kept.time()
 
     async def expiring(
         self, by: datetime, *, owners: str = "", limit: int = 50, skip: Collection[str] = ()
     ) -> Sequence[Conversation]:
-        """Implement `RetentionStore.expiring`."""
         return await self._kept.expiring(by, owners=owners, limit=limit, skip=skip)
 
     async def set_expiry(self, record: Conversation, expires_at: datetime | None) -> bool:
-        """Implement `RetentionStore.set_expiry`."""
         with suppress(NotFound):
             return await self._of(record).set_expiry(record, expires_at)
         return False
 
     async def add_expiry(self, until: Callable[[Conversation], datetime | None], *, owners: str = "") -> int:
-        """Implement `RetentionStore.add_expiry`."""
         return await self._kept.add_expiry(until, owners=owners)
 
     async def size(self, *, owners: str = "") -> int:
-        """Implement `RetentionStore.size`."""
         return await self._kept.size(owners=owners)
 
     async def sizes(self, *, owners: str = "") -> Mapping[str, int]:
-        """Implement `RetentionStore.sizes`."""
         return await self._kept.sizes(owners=owners)
 
     def texts(self, owner: str) -> AsyncIterator[str]:
-        """Implement `RetentionStore.texts`."""
         return self._kept.texts(owner)
 
     async def erase(self, record: Conversation) -> bool:
-        """Implement `RetentionStore.erase`."""
         with suppress(NotFound):
             return await self._of(record).erase(record)
         return False
 
     async def erase_unused(self, owner: str, records: Sequence[Conversation]) -> bool:
-        """Implement `RetentionStore.erase_unused`."""
         return await self._kept.erase_unused(owner, records)
 
     async def wipe(self) -> None:
-        """Implement `RetentionStore.wipe`."""
         await self._kept.wipe()
 
     def _of(self, record: Conversation) -> RetentionStore:

@@ -85,12 +85,10 @@ class RunningTurn:
 
     @property
     def ended(self) -> int:
-        """Implement `GrowingTurn.ended`."""
         return int(self.live.ending is not None)
 
     @property
     def is_shown(self) -> bool:
-        """Implement `GrowingTurn.is_shown`."""
         return True
 
     def turn(self, watched_since: float) -> ConversationTurn:
