@@ -49,10 +49,6 @@ class Limits:
     depth: int = 3
     interactive: bool | None = None
 
-    def steps_reached(self) -> str:
-        """Return the sentence for a model that still calls tools after the last step."""
-        return explain_limit("steps", self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetUsed:

@@ -23,7 +23,7 @@ from agent.conformance import (
 from agent.doctor.check import Check, fault, ok, warning
 from agent.errors import AgentError, ProviderError
 from agent.limits import Limits
-from agent.local.llama_server import available_memory
+from agent.local.llama_server import available_memory, has_openmp
 from agent.models.catalog import ModelSpec, ProviderSpec
 from agent.models.catalog import load_catalog as catalog
 from agent.models.families import family
@@ -139,10 +139,10 @@ async def llama(local: LocalSettings) -> list[Check]:
     # In a separate process, because the import crashes on a processor that is too old.
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-P", "-c", "import xllamacpp",
-        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
-    _, error_output = await process.communicate()
-    if process.returncode and b"libgomp" in error_output:
+    await process.wait()
+    if process.returncode and not has_openmp():
         fix = "Install the system package libgomp1 (apt-get install libgomp1)."
         return [fault("llama.cpp", "it needs OpenMP: libgomp.so.1 cannot be loaded", fix)]
     if process.returncode:

@@ -10,6 +10,7 @@ closes, so it cannot outlive its parent, however the parent ends.
 
 import argparse
 import contextlib
+import ctypes
 import importlib
 import json
 import os
@@ -57,7 +58,7 @@ def main() -> None:
     try:
         llama: Any = importlib.import_module("xllamacpp")
     except ImportError as error:
-        if "libgomp" in str(error):
+        if not has_openmp():
             fail("no_openmp")
         fail("not_loaded", reason=str(error))
     try:
@@ -68,6 +69,14 @@ def main() -> None:
     port = int(server.listening_address.rsplit(":", 1)[-1].strip("/"))
     print(json.dumps({"port": port, "slots": slots}), file=stdout, flush=True)
     parent.join()
+
+
+def has_openmp() -> bool:
+    """Return False if this is Linux, and its libgomp cannot be loaded, which llama.cpp needs there."""
+    try:
+        return sys.platform != "linux" or bool(ctypes.CDLL("libgomp.so.1"))
+    except OSError:
+        return False
 
 
 def _arguments() -> argparse.Namespace:

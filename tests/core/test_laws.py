@@ -33,6 +33,7 @@ from agent.files.store import MediaStore
 from agent.history import Conversation
 from agent.history.memory import MemoryStore
 from agent.history.sql.sqlite import SqliteStore
+from agent.limits import explain_limit
 from agent.local.manager import ServedModel
 from agent.messages.openai import to_openai
 from agent.messages.repair import keep_newest, prepare_messages, repair
@@ -147,7 +148,7 @@ def expected(script: Sequence[Step], limits: Limits, *, hidden: bool = False) ->
         out += [("tool_call_result", call.name) for call in calls]
         if any(call.name == "stopper" and _plain(call.arguments) == "{}" for call in calls):
             return out, "cancelled"
-    return [*out, ("error", limits.steps_reached())], "limit"
+    return [*out, ("error", explain_limit("steps", limits))], "limit"
 
 
 def shown(bubble: TurnBubble) -> Said:

@@ -277,7 +277,7 @@ async def test_short_memory_is_reported_before_loading(smollm2: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "sentence"),
     [
-        ("raise ImportError('libgomp.so.1: cannot open shared object file')", "install the system package libgomp1"),
+        ("raise ImportError('the words of the system')", "install the system package libgomp1"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGILL)", "needs AVX2"),
     ],
     ids=["no libgomp", "no AVX2"],
@@ -286,7 +286,9 @@ async def test_unfit_machine_gets_the_reason(
     module: str, sentence: str, smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "xllamacpp.py").write_text(module)
+    (tmp_path / "libgomp.so.1").touch()  # the loader finds this broken file first
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
     with pytest.raises(LocalModelError, match=sentence):
         await launch_llama(smollm2, name="x", context=512, kv_bytes=1000, key="k", port=0)
 

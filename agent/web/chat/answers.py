@@ -17,13 +17,13 @@ from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from agent.errors import AgentError, Conflict, InputError, NotFound, StoreUnavailable
-from agent.history import Conversation, HistoryStore, Note, RunEvent, UnfinishedRun
+from agent.history import HistoryStore, Note, RunEvent, UnfinishedRun
 from agent.i18n.text import LocalizedText, _
 from agent.providers.retry import Wait
 from agent.responses import make_response
 from agent.runtime.run import Run
 from agent.system.request_queue import acting_for
-from agent.web.chat.journal import Omitted, RunLog, StoreJournal, request_of
+from agent.web.chat.journal import StoreJournal, request_of
 from agent.web.chat.recovery import LostRuns
 from agent.web.chat.stored_entries import last_turn
 from agent.web.chat.temporary_stores import is_temporary
@@ -65,11 +65,6 @@ class RunningAnswer(Protocol):
     started_at: float
     bubbles: Sequence[TurnBubble]
     frames: dict[str, Any]
-
-    @property
-    def events(self) -> Sequence[RunEvent]:
-        """The events so far."""
-        ...
 
     @property
     def number(self) -> int:
@@ -157,20 +152,11 @@ class LiveRun:
     ended: afterwards nothing may keep the run, because it has a visitor's key.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        record: Conversation,
-        log: RunLog,
-        grace: float | None,
-        omitted: Omitted,
-        *,
-        resumed: bool = False,
-    ) -> None:
-        self.run, self.log, self.omitted, self.resumed = run, log, omitted, resumed
-        self.run_id, self.conversation, self.owner = run.id, record.id, record.owner
-        self.events: Sequence[RunEvent] = log.events
-        self.bubbles: Sequence[TurnBubble] = log.bubbles
+    def __init__(self, run: Run, journal: StoreJournal, grace: float | None, *, resumed: bool = False) -> None:
+        self.run, self.log, self.omitted, self.resumed = run, journal.log, journal.omitted, resumed
+        self.run_id, self.conversation, self.owner = run.id, journal.record.id, journal.record.owner
+        self.events: Sequence[RunEvent] = self.log.events
+        self.bubbles: Sequence[TurnBubble] = self.log.bubbles
         self.started_at, self._grace = monotonic(), grace
         self.frames: dict[str, Any] = {}
         self._watchers = 0
@@ -302,6 +288,7 @@ class LiveRuns:
     def __init__(self, grace: float | None) -> None:
         self._grace = grace
         self._runs: dict[str, LiveRun] = {}
+        self._by_conversation: dict[str, list[LiveRun]] = {}
         self.together: dict[str, AnswersTogether] = {}
         """The answers to one message, by conversation, until all have ended."""
         self._end_tasks: set[asyncio.Task[None]] = set()
@@ -316,8 +303,8 @@ class LiveRuns:
 
     def find(self, run_id: str, owner: str) -> LiveRun | None:
         """Return this owner's running answer by the id of its run, if there is one."""
-        running = (live for live in self._runs.values() if not live.run.done)
-        return next((live for live in running if live.run.id == run_id and live.owner == owner), None)
+        live = self._runs.get(run_id)
+        return live if live is not None and live.owner == owner and not live.run.done else None
 
     def start(
         self,
@@ -337,15 +324,15 @@ class LiveRuns:
         """
         if self.is_closing:
             raise Conflict(RESTARTING)
-        record = journal.record
-        if self.is_busy(record.id) and not is_beside:
+        if self.is_busy(journal.record.id) and not is_beside:
             raise Conflict(STILL_WRITING)
         journal.log.attach(run, continues)
         if not resumed:
-            with acting_for(record.owner):
+            with acting_for(journal.record.owner):
                 run.start()
-        live = LiveRun(run, record, journal.log, self._grace, journal.omitted, resumed=resumed)
+        live = LiveRun(run, journal, self._grace, resumed=resumed)
         self._runs[run.id] = live
+        self._by_conversation.setdefault(live.conversation, []).append(live)
         task = asyncio.create_task(self._end(live, journal, on_end))
         self._end_tasks.add(task)
         task.add_done_callback(self._end_tasks.discard)
@@ -419,13 +406,16 @@ class LiveRuns:
 
     def of(self, conversation: str) -> list[LiveRun]:
         """Return the running answers of this conversation."""
-        return [live for live in self._runs.values() if live.conversation == conversation and not live.run.done]
+        return [live for live in self._by_conversation.get(conversation, ()) if not live.run.done]
 
     def _find(self, conversation: str) -> LiveRun | None:
         return next(iter(self.of(conversation)), None)
 
     def _remove(self, live: LiveRun) -> None:
-        self._runs.pop(live.run_id, None)
+        if self._runs.pop(live.run_id, None) is not None:
+            self._by_conversation[live.conversation].remove(live)
+            if not self._by_conversation[live.conversation]:
+                del self._by_conversation[live.conversation]
         if live.conversation in self.together and not self.of(live.conversation):
             self.together.pop(live.conversation).frames.clear()
 
@@ -602,11 +592,6 @@ class AnswersTogether:
         """Set once all messages are stored. A page must not look before."""
 
     @property
-    def events(self) -> Sequence[RunEvent]:
-        """The events of all."""
-        return [event for one in self.answers for event in one.events]
-
-    @property
     def number(self) -> int:
         """The number of events of all."""
         return sum(one.number for one in self.answers)
@@ -708,7 +693,7 @@ class RunningAnswers:
         found = await self.find(run_id, owner)
         return await self.get(found.conversation, owner) if found is not None else None
 
-    async def find(self, run_id: str, owner: str) -> RunningAnswer | None:
+    async def find(self, run_id: str, owner: str) -> LiveRun | StoredRun | None:
         """Return this owner's running answer by the id of its run, if there is one."""
         if (live := self._live_runs.find(run_id, owner)) is not None:
             return live
@@ -754,7 +739,7 @@ class RunningAnswers:
                 async with asyncio.timeout(STOP_SECONDS):
                     await asyncio.gather(*(answer.wait_for_end() for answer in running))
 
-    async def _read(self, run: UnfinishedRun) -> RunningAnswer | None:
+    async def _read(self, run: UnfinishedRun) -> StoredRun | None:
         known = self._stored.get(run.run_id)
         if known is not None and not known.is_ended:
             return known
