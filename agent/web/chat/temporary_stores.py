@@ -5,8 +5,8 @@ nowhere else, so that an answer that goes on after its chat was erased finds no 
 sizes, expiry and recovery know only the kept conversations.
 """
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -19,7 +19,6 @@ from agent.files.store import MediaStore, StoredFile
 from agent.history import (
     NO_CONVERSATION,
     Conversation,
-    ConversationHit,
     Entry,
     HistoryStore,
     Link,
@@ -28,7 +27,6 @@ from agent.history import (
     RunEvent,
     RunEvents,
     RunStore,
-    UnfinishedRun,
     new_id,
 )
 from agent.history.memory import MemoryStore
@@ -43,6 +41,9 @@ ENTRY_BYTES = 2_000
 """Bytes that a message needs besides its text, or an event of its answer."""
 COPIES = 3
 """The number of copies of a message in memory: as JSON, for the search, and in the events of its answer."""
+
+NO_LINKS = _("A temporary chat can't be shared: nothing of it is stored.")
+FULL = _("There is no room for temporary chats at the moment. Try again in a minute, or begin a new chat.")
 
 
 def is_temporary(conversation: str | None) -> bool:
@@ -124,6 +125,17 @@ class TemporaryMemory:
         """Return how many more bytes can be stored."""
         return self.max_bytes - sum(chat.size for chat in self.chats.values())
 
+    @contextmanager
+    def growing(
+        self, conversation: str, owner: str, entries: Sequence[Entry], events: RunEvents | None
+    ) -> Generator[TemporaryChat]:
+        """Give the chat to store these in, and count their bytes then. Raises `NotFound`, and `Limited` without room."""
+        chat, size = self.to_write(conversation, owner), size_in_memory(entries, events)
+        if (entries or events) and size > self.room():
+            raise Limited(FULL)
+        yield chat
+        chat.text_bytes += size
+
 
 def size_in_memory(entries: Iterable[Entry], events: RunEvents | None = None) -> int:
     """Return about how many bytes of memory these entries and events need, without their files."""
@@ -194,19 +206,15 @@ def _divided(references: Mapping[str, Iterable[str]]) -> tuple[dict[str, list[st
     return kept, temporary
 
 
-NO_LINKS = _("A temporary chat can't be shared: nothing of it is stored.")
-FULL = _("There is no room for temporary chats at the moment. Try again in a minute, or begin a new chat.")
-
-
 class TemporaryStore:
-    """A `HistoryStore`. The ids of conversations decide where a call goes."""
+    """A `HistoryStore`. The ids of conversations decide where a call goes; a call without one knows the kept ones."""
 
     def __init__(self, store: HistoryStore, memory: TemporaryMemory) -> None:
         self._kept, self._memory = store, memory
+        self.is_shared, self.list, self.search = store.is_shared, store.list, store.search
         self.runs: RunStore = _Runs(store.runs, memory)
         self.links: LinkStore = _Links(store.links, memory)
         self.retention: RetentionStore = _Retention(store.retention, memory)
-        self.is_shared = store.is_shared
 
     async def save(
         self, record: Conversation, entries: Sequence[Entry] = (), events: RunEvents | None = None
@@ -214,12 +222,8 @@ class TemporaryStore:
         """Implement `HistoryStore.save`. Raises `Limited` if a temporary chat needs more memory than there is."""
         if not is_temporary(record.id):
             return await self._kept.save(record, entries, events)
-        chat, size = self._memory.to_write(record.id, record.owner), size_in_memory(entries, events)
-        if entries and size > self._memory.room():
-            raise Limited(FULL)
-        saved = await chat.store.save(record, entries, events)
-        chat.text_bytes += size
-        return saved
+        with self._memory.growing(record.id, record.owner, entries, events) as chat:
+            return await chat.store.save(record, entries, events)
 
     async def get(self, conversation_id: str, *, owner: str) -> Conversation:
         return await self._of(conversation_id, owner).get(conversation_id, owner=owner)
@@ -243,14 +247,6 @@ class TemporaryStore:
         with suppress(NotFound):
             return await self._of(record.id, record.owner).following(record, entry_id)
         return []
-
-    async def list(
-        self, owner: str, *, limit: int = 50, offset: int = 0, pinned: bool | None = None
-    ) -> list[Conversation]:
-        return await self._kept.list(owner, limit=limit, offset=offset, pinned=pinned)
-
-    async def search(self, owner: str, query: str, *, limit: int = 20) -> Sequence[ConversationHit]:
-        return await self._kept.search(owner, query, limit=limit)
 
     async def label(
         self,
@@ -276,23 +272,19 @@ class TemporaryStore:
         return self._memory.get(conversation, owner).store if is_temporary(conversation) else self._kept
 
 
-@dataclass(frozen=True, slots=True)
 class _Runs:
     """The `RunStore` of both. Of temporary ones, all is known to the process that writes them, which has no lease."""
 
-    _kept: RunStore
-    _memory: TemporaryMemory
+    def __init__(self, kept: RunStore, memory: TemporaryMemory) -> None:
+        self._kept, self._memory = kept, memory
+        self.unfinished, self.hold, self.look, self.would_lose = kept.unfinished, kept.hold, kept.look, kept.would_lose
 
     async def append(self, events: RunEvents) -> None:
         """Implement `RunStore.append`. Raises `Limited` like `TemporaryStore.save`."""
         if not is_temporary(events.conversation_id):
             return await self._kept.append(events)
-        chat = self._memory.to_write(events.conversation_id, events.owner)
-        size = size_in_memory((), events)
-        if size > self._memory.room():
-            raise Limited(FULL)
-        await chat.store.runs.append(events)
-        chat.text_bytes += size
+        with self._memory.growing(events.conversation_id, events.owner, (), events) as chat:
+            await chat.store.runs.append(events)
 
     async def events(self, run_id: str, *, owner: str, after: int = 0) -> Sequence[RunEvent]:
         for chat in self._memory.of(owner):
@@ -300,47 +292,27 @@ class _Runs:
                 return await chat.store.runs.events(run_id, owner=owner, after=after)
         return await self._kept.events(run_id, owner=owner, after=after)
 
-    async def unfinished(
-        self, *, owner: str | None = None, conversation_id: str | None = None, limit: int = 1000
-    ) -> Sequence[UnfinishedRun]:
-        return await self._kept.unfinished(owner=owner, conversation_id=conversation_id, limit=limit)
-
-    async def hold(self, run_ids: Collection[str], *, release: bool = False) -> Sequence[UnfinishedRun]:
-        return await self._kept.hold(run_ids, release=release)
-
-    async def look(self, run_id: str, *, owner: str, stop: bool = False) -> UnfinishedRun | None:
-        return await self._kept.look(run_id, owner=owner, stop=stop)
-
-    async def would_lose(self, record: Conversation) -> bool:
-        return await self._kept.would_lose(record)
-
     async def remove(self, before: datetime) -> int:
         chats = [*self._memory.chats.values()]
         return sum([await chat.store.runs.remove(before) for chat in chats]) + await self._kept.remove(before)
 
 
-@dataclass(frozen=True, slots=True)
 class _Links:
     """The `LinkStore` of the kept conversations. Temporary ones have no links."""
 
-    _kept: LinkStore
-    _memory: TemporaryMemory
+    def __init__(self, kept: LinkStore, memory: TemporaryMemory) -> None:
+        self._kept, self._memory = kept, memory
+        self.get, self.remove = kept.get, kept.remove
 
     async def put(self, link: Link, *, most: int | None = None) -> None:
         """Implement `LinkStore.put`. Raises `InputError` for a temporary chat."""
         self._refuse(link.conversation_id, link.owner)
         await self._kept.put(link, most=most)
 
-    async def get(self, digest: str) -> Link:
-        return await self._kept.get(digest)
-
     async def of(self, conversation_id: str, *, owner: str) -> Sequence[Link]:
         """Implement `LinkStore.of`. Raises `InputError` for a temporary chat."""
         self._refuse(conversation_id, owner)
         return await self._kept.of(conversation_id, owner=owner)
-
-    async def remove(self, digest: str, *, owner: str) -> None:
-        await self._kept.remove(digest, owner=owner)
 
     def _refuse(self, conversation: str, owner: str) -> None:
         if is_temporary(conversation):
@@ -348,48 +320,23 @@ class _Links:
             raise InputError(NO_LINKS)
 
 
-@dataclass(frozen=True, slots=True)
 class _Retention:
     """The `RetentionStore` of the kept conversations. A single temporary one can be hidden and erased, too."""
 
-    _kept: RetentionStore
-    _memory: TemporaryMemory
-
-    async def time(self) -> datetime:
-        return await self._kept.time()
-
-    async def expiring(
-        self, by: datetime, *, owners: str = "", limit: int = 50, skip: Collection[str] = ()
-    ) -> Sequence[Conversation]:
-        return await self._kept.expiring(by, owners=owners, limit=limit, skip=skip)
+    def __init__(self, kept: RetentionStore, memory: TemporaryMemory) -> None:
+        self._kept, self._memory = kept, memory
+        self.time, self.expiring, self.add_expiry, self.wipe = kept.time, kept.expiring, kept.add_expiry, kept.wipe
+        self.size, self.sizes, self.texts, self.erase_unused = kept.size, kept.sizes, kept.texts, kept.erase_unused
 
     async def set_expiry(self, record: Conversation, expires_at: datetime | None) -> bool:
         with suppress(NotFound):
             return await self._of(record).set_expiry(record, expires_at)
         return False
 
-    async def add_expiry(self, until: Callable[[Conversation], datetime | None], *, owners: str = "") -> int:
-        return await self._kept.add_expiry(until, owners=owners)
-
-    async def size(self, *, owners: str = "") -> int:
-        return await self._kept.size(owners=owners)
-
-    async def sizes(self, *, owners: str = "") -> Mapping[str, int]:
-        return await self._kept.sizes(owners=owners)
-
-    def texts(self, owner: str) -> AsyncIterator[str]:
-        return self._kept.texts(owner)
-
     async def erase(self, record: Conversation) -> bool:
         with suppress(NotFound):
             return await self._of(record).erase(record)
         return False
-
-    async def erase_unused(self, owner: str, records: Sequence[Conversation]) -> bool:
-        return await self._kept.erase_unused(owner, records)
-
-    async def wipe(self) -> None:
-        await self._kept.wipe()
 
     def _of(self, record: Conversation) -> RetentionStore:
         return self._memory.get(record.id, record.owner).store.retention if is_temporary(record.id) else self._kept
