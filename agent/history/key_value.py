@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain, islice
-from typing import Any, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from agent.errors import Conflict, HistoryError, NotFound
 from agent.history.codec import (
@@ -479,7 +479,6 @@ class KeyValueStore:
         pinned: bool | None = None,
         instead_of: str | None = None,
     ) -> Conversation:
-
         def change(record: Conversation) -> Conversation:
             if title is not None and instead_of in (None, record.title):
                 record = replace(record, title=title)
@@ -515,46 +514,66 @@ async def _load(storage: Storage, find: Work[tuple[Item | None, list[str]]]) -> 
         raise await storage.read(damaged) from error
 
 
+P = ParamSpec("P")
+
+
 @dataclass(frozen=True, slots=True)
-class KeyValueRuns:
+class _Part:
+    """A part of the store, whose methods are each one piece of work."""
+
+    storage: Storage
+
+
+Part = TypeVar("Part", bound=_Part)
+Method = Callable[Concatenate[Part, P], Coroutine[Any, Any, T]]
+
+
+def _reads(work: Callable[Concatenate[Part, View, P], Coroutine[Any, Any, T]]) -> Method[Part, P, T]:
+    """Make a method of its work on a view, which changes nothing."""
+
+    async def method(part: Part, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await part.storage.read(lambda view: work(part, view, *args, **kwargs))
+
+    return method
+
+
+def _writes(work: Callable[Concatenate[Part, View, P], Coroutine[Any, Any, T]]) -> Method[Part, P, T]:
+    """Make a method of its work on a view, which can run repeatedly."""
+
+    async def method(part: Part, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await part.storage.write(lambda view: work(part, view, *args, **kwargs))
+
+    return method
+
+
+class KeyValueRuns(_Part):
     """The `RunStore` of the store."""
 
-    _storage: Storage
+    @_writes
+    async def append(self, view: View, events: RunEvents) -> None:
+        item = await _find_live(view, events.owner, events.conversation_id)
+        runs = await _runs_with(view, (item.owner, item.id), item.runs, events, saved=False)
+        view.put(replace(item, runs=runs), events=events)
 
-    async def append(self, events: RunEvents) -> None:
+    @_reads
+    async def events(self, view: View, run_id: str, *, owner: str, after: int = 0) -> Sequence[RunEvent]:
+        first = max(after, 0)
+        item, texts = await view.events(run_id, first) or (None, [])
+        if item is None or item.owner != owner or not item.is_live(view.steady()):
+            raise NotFound(NO_RUN)
+        return [RunEvent(number, line) for number, line in enumerate(texts, first + 1)]
 
-        async def work(view: View) -> None:
-            item = await _find_live(view, events.owner, events.conversation_id)
-            runs = await _runs_with(view, (item.owner, item.id), item.runs, events, saved=False)
-            view.put(replace(item, runs=runs), events=events)
-
-        await self._storage.write(work)
-
-    async def events(self, run_id: str, *, owner: str, after: int = 0) -> Sequence[RunEvent]:
-
-        async def work(view: View) -> list[RunEvent]:
-            first = max(after, 0)
-            item, texts = await view.events(run_id, first) or (None, [])
-            if item is None or item.owner != owner or not item.is_live(view.steady()):
-                raise NotFound(NO_RUN)
-            return [RunEvent(number, line) for number, line in enumerate(texts, first + 1)]
-
-        return await self._storage.read(work)
-
+    @_reads
     async def unfinished(
-        self, *, owner: str | None = None, conversation_id: str | None = None, limit: int = 1000
+        self, view: View, *, owner: str | None = None, conversation_id: str | None = None, limit: int = 1000
     ) -> Sequence[UnfinishedRun]:
-
-        async def work(view: View) -> list[UnfinishedRun]:
-            if owner is None or conversation_id is None:
-                found = await view.unfinished(owner, max(limit, 0))
-            else:
-                item = await view.get(owner, conversation_id)
-                found = [(run_id, item) for run_id in item.runs] if item else []
-            runs = [_unfinished(view, run_id, item) for run_id, item in found]
-            return [run for run in runs if run][: max(limit, 0)]
-
-        return await self._storage.read(work)
+        if owner is None or conversation_id is None:
+            found = await view.unfinished(owner, max(limit, 0))
+        else:
+            item = await view.get(owner, conversation_id)
+            found = [(run_id, item) for run_id in item.runs] if item else []
+        runs = [_unfinished(view, run_id, item) for run_id, item in found]
+        return [run for run in runs if run][: max(limit, 0)]
 
     async def hold(self, run_ids: Collection[str], *, release: bool = False) -> Sequence[UnfinishedRun]:
         """Implement `RunStore.hold`. Leases that were renewed a moment ago need no write."""
@@ -572,14 +591,13 @@ class KeyValueRuns:
 
             await _change_run(view, run.run_id, run.owner, change)
 
-        held = await self._storage.read(work)
+        held = await self.storage.read(work)
         for run, is_due in held:
             if is_due or release:
-                await self._storage.write(partial(renew, run))
+                await self.storage.write(partial(renew, run))
         return [run for run, _ in held]
 
     async def look(self, run_id: str, *, owner: str, stop: bool = False) -> UnfinishedRun | None:
-
         def change(state: RunState, at: float) -> RunState:
             return replace(state, watched_until=at + WATCHED_SECONDS, is_stopped=state.is_stopped or stop)
 
@@ -587,15 +605,12 @@ class KeyValueRuns:
             item = await _change_run(view, run_id, owner, change)
             return _unfinished(view, run_id, item) if item else None
 
-        return await self._storage.write(work)
+        return await self.storage.write(work)
 
-    async def would_lose(self, record: Conversation) -> bool:
-
-        async def work(view: View) -> bool:
-            item = await view.get(record.owner, record.id)
-            return item is not None and _would_lose(item, view)
-
-        return await self._storage.read(work)
+    @_reads
+    async def would_lose(self, view: View, record: Conversation) -> bool:
+        item = await view.get(record.owner, record.id)
+        return item is not None and _would_lose(item, view)
 
     async def remove(self, before: datetime) -> int:
         """Implement `RunStore.remove`, one conversation at a time, so that other writers get their turn."""
@@ -612,8 +627,8 @@ class KeyValueRuns:
         async def to_clean(view: View) -> Collection[tuple[str, str]]:
             return await view.ended(before.timestamp())
 
-        old = await self._storage.read(to_clean)
-        return sum([await self._storage.write(partial(clean, *one)) for one in old])
+        old = await self.storage.read(to_clean)
+        return sum([await self.storage.write(partial(clean, *one)) for one in old])
 
 
 def _unfinished(view: View, run_id: str, item: Item) -> UnfinishedRun | None:
@@ -651,72 +666,51 @@ def _would_lose(item: Item, view: View) -> bool:
     return any(item.is_live(view.steady()) or run.is_leased(view.clock()) for run in runs)
 
 
-@dataclass(frozen=True, slots=True)
-class KeyValueLinks:
+class KeyValueLinks(_Part):
     """The `LinkStore` of the store."""
 
-    _storage: Storage
+    @_writes
+    async def put(self, view: View, link: Link, *, most: int | None = None) -> None:
+        item = await _find_live(view, link.owner, link.conversation_id)
+        dump_link(link)
+        if await view.with_link(link.digest) is not None:
+            raise Conflict(USED_DIGEST)
+        live = {one.digest: one for one in live_links(item.links.values(), view.steady())}
+        if most is not None and len(live) >= most:
+            raise too_many(most)
+        view.put(replace(item, links={**live, link.digest: link}))
 
-    async def put(self, link: Link, *, most: int | None = None) -> None:
+    @_reads
+    async def get(self, view: View, digest: str) -> Link:
+        return (await _with_link(view, digest)).links[digest]
 
-        async def work(view: View) -> None:
-            item = await _find_live(view, link.owner, link.conversation_id)
-            dump_link(link)
-            if await view.with_link(link.digest) is not None:
-                raise Conflict(USED_DIGEST)
-            live = {one.digest: one for one in live_links(item.links.values(), view.steady())}
-            if most is not None and len(live) >= most:
-                raise too_many(most)
-            view.put(replace(item, links={**live, link.digest: link}))
+    @_reads
+    async def of(self, view: View, conversation_id: str, *, owner: str) -> Sequence[Link]:
+        item = await _find_live(view, owner, conversation_id)
+        return live_links(item.links.values(), view.steady())
 
-        await self._storage.write(work)
-
-    async def get(self, digest: str) -> Link:
-
-        async def work(view: View) -> Link:
-            return (await _with_link(view, digest)).links[digest]
-
-        return await self._storage.read(work)
-
-    async def of(self, conversation_id: str, *, owner: str) -> Sequence[Link]:
-
-        async def work(view: View) -> Sequence[Link]:
-            item = await _find_live(view, owner, conversation_id)
-            return live_links(item.links.values(), view.steady())
-
-        return await self._storage.read(work)
-
-    async def remove(self, digest: str, *, owner: str) -> None:
-
-        async def work(view: View) -> None:
-            item = await _with_link(view, digest)
-            if item.owner != owner:
-                raise NotFound(NO_LINK)
-            view.put(replace(item, links={key: link for key, link in item.links.items() if key != digest}))
-
-        await self._storage.write(work)
+    @_writes
+    async def remove(self, view: View, digest: str, *, owner: str) -> None:
+        item = await _with_link(view, digest)
+        if item.owner != owner:
+            raise NotFound(NO_LINK)
+        view.put(replace(item, links={key: link for key, link in item.links.items() if key != digest}))
 
 
-@dataclass(frozen=True, slots=True)
-class KeyValueRetention:
+class KeyValueRetention(_Part):
     """The `RetentionStore` of the store."""
 
-    _storage: Storage
-
     async def time(self) -> datetime:
-        return await self._storage.time()
+        return await self.storage.time()
 
+    @_reads
     async def expiring(
-        self, by: datetime, *, owners: str = "", limit: int = 50, skip: Collection[str] = ()
+        self, view: View, by: datetime, *, owners: str = "", limit: int = 50, skip: Collection[str] = ()
     ) -> Sequence[Conversation]:
-
-        async def work(view: View) -> list[Conversation]:
-            return [_known_of(item) for item in await view.expiring(by.timestamp(), owners, max(limit, 0), skip)]
-
-        return await self._storage.read(work)
+        return [_known_of(item) for item in await view.expiring(by.timestamp(), owners, max(limit, 0), skip)]
 
     async def set_expiry(self, record: Conversation, expires_at: datetime | None) -> bool:
-        return bool(await self._storage.write(partial(_set_expiry, [(record, expires_at)], only_missing=False)))
+        return bool(await self.storage.write(partial(_set_expiry, [(record, expires_at)], only_missing=False)))
 
     async def add_expiry(self, until: Callable[[Conversation], datetime | None], *, owners: str = "") -> int:
         """Implement `RetentionStore.add_expiry`, in batches, so that other writers get their turn."""
@@ -725,27 +719,21 @@ class KeyValueRetention:
             records = (item.record for item in await view.endless(owners) if item.record)
             return [(record, end) for record in records if (end := until(record)) is not None]
 
-        ending = await self._storage.read(work)
+        ending = await self.storage.read(work)
         batches = (ending[start : start + BATCH] for start in range(0, len(ending), BATCH))
-        return sum([await self._storage.write(partial(_set_expiry, one, only_missing=True)) for one in batches])
+        return sum([await self.storage.write(partial(_set_expiry, one, only_missing=True)) for one in batches])
 
-    async def size(self, *, owners: str = "") -> int:
+    @_reads
+    async def size(self, view: View, *, owners: str = "") -> int:
+        return sum(size for _, size, _ in await view.sizes(owners))
 
-        async def work(view: View) -> int:
-            return sum(size for _, size, _ in await view.sizes(owners))
-
-        return await self._storage.read(work)
-
-    async def sizes(self, *, owners: str = "") -> Mapping[str, int]:
-
-        async def work(view: View) -> Mapping[str, int]:
-            sizes, ends = dict[str, int](), dict[str, float]()
-            for owner, size, end in await view.sizes(owners):
-                sizes[owner] = sizes.get(owner, 0) + size
-                ends[owner] = max(ends.get(owner, end), end)
-            return {owner: sizes[owner] for owner in sorted(sizes, key=lambda owner: ends[owner])}
-
-        return await self._storage.read(work)
+    @_reads
+    async def sizes(self, view: View, *, owners: str = "") -> Mapping[str, int]:
+        sizes, ends = dict[str, int](), dict[str, float]()
+        for owner, size, end in await view.sizes(owners):
+            sizes[owner] = sizes.get(owner, 0) + size
+            ends[owner] = max(ends.get(owner, end), end)
+        return {owner: sizes[owner] for owner in sorted(sizes, key=lambda owner: ends[owner])}
 
     async def texts(self, owner: str) -> AsyncIterator[str]:
         """Implement `RetentionStore.texts`. Reads one conversation at a time."""
@@ -760,33 +748,27 @@ class KeyValueRetention:
             except NotFound:
                 return []  # deleted meanwhile
 
-        for id_ in await self._storage.read(ids):
-            for text in await self._storage.read(partial(work, id_)):
+        for id_ in await self.storage.read(ids):
+            for text in await self.storage.read(partial(work, id_)):
                 yield text
 
-    async def erase(self, record: Conversation) -> bool:
+    @_writes
+    async def erase(self, view: View, record: Conversation) -> bool:
+        item = await _same(view, record)
+        if item is None or item.expires_at != _seconds(record.expires_at):
+            return False
+        view.remove([item])
+        return True
 
-        async def work(view: View) -> bool:
-            item = await _same(view, record)
-            if item is None or item.expires_at != _seconds(record.expires_at):
-                return False
-            view.remove([item])
-            return True
-
-        return await self._storage.write(work)
-
-    async def erase_unused(self, owner: str, records: Sequence[Conversation]) -> bool:
+    @_writes
+    async def erase_unused(self, view: View, owner: str, records: Sequence[Conversation]) -> bool:
         """Implement `RetentionStore.erase_unused`. A process that is killed meanwhile can leave some of them whole."""
-
-        async def work(view: View) -> bool:
-            items = await view.of(owner)
-            found = {(item.owner, item.id, item.revision, item.expires_at) for item in items}
-            if not items or found != versions_of(records) or any(_would_lose(item, view) for item in items):
-                return False
-            view.remove(items)
-            return True
-
-        return await self._storage.write(work)
+        items = await view.of(owner)
+        found = {(item.owner, item.id, item.revision, item.expires_at) for item in items}
+        if not items or found != versions_of(records) or any(_would_lose(item, view) for item in items):
+            return False
+        view.remove(items)
+        return True
 
     async def wipe(self) -> None:
         """Implement `RetentionStore.wipe`. What is removed from memory or from files leaves nothing behind."""
