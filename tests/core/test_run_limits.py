@@ -90,7 +90,6 @@ def notes(result: RunResult) -> list[str]:
 
 @pytest.mark.slow
 def test_docs_command_prints_limits_page() -> None:
-    """`python -m` warns if `import agent` has already loaded the module."""
     [module] = re.findall(r"-m (\S+) > docs/limits\.md", (ROOT / "Makefile").read_text())
     command = [sys.executable, "-W", "error", "-m", module]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

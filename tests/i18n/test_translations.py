@@ -29,7 +29,6 @@ from agent.fetch import fetch
 from agent.history import Entry, Note
 from agent.history.codec import dump_entries, load_entries
 from agent.history.records import StoredText
-from agent.i18n import catalogues
 from agent.i18n.text import N_, _, alternatives, decimal, first_sentence, joined, listed, ngettext
 from agent.i18n.translator import LANGUAGES, Translator, negotiate, read_forms
 from agent.models.catalog import load_catalog
@@ -42,6 +41,7 @@ from agent.web.ui.composer.component import Composer
 from agent.web.ui.examples import TITLES
 from agent.web.ui.layout import i18n
 from agent.web.ui.page_text import LABELS, SCRIPTS, WIDGETS
+from scripts import catalogues
 from tests.conftest import ROOT, App, Visitor
 from tests.support import media_files
 

@@ -21,8 +21,8 @@ from pydantic_ai.profiles.openai import openai_model_profile
 from agent import Agent
 from agent.errors import ConfigError, UnknownModel
 from agent.i18n.translator import Translator
-from agent.models.capability_table import BEGIN, END, PAGE, table, written
 from agent.models.catalog import TABLE, Catalog, ModelSpec, guess, load_catalog
+from scripts.capability_table import BEGIN, END, PAGE, table, written
 
 CATALOG = load_catalog()
 SPECS = tuple(CATALOG.models.values())

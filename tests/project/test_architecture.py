@@ -29,7 +29,7 @@ HOMES = {
     ),
     "psycopg_pool": ("agent.history.sql.postgres_database",),
     "fsspec": (),
-    "babel": ("agent.i18n.catalogues",),
+    "babel": (),
     "mcp": ("agent.tools.mcp", "agent.tools.mcp_sdk"),
     "openai": (
         "agent.providers.openai_client",

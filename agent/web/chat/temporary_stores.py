@@ -129,7 +129,7 @@ class TemporaryMemory:
     def growing(
         self, conversation: str, owner: str, entries: Sequence[Entry], events: RunEvents | None
     ) -> Generator[TemporaryChat]:
-        """Give the chat to store these in, and count their bytes then. Raises `NotFound`, and `Limited` without room."""
+        """Give the chat to store these in, and count their bytes then. Raises `NotFound` and `Limited`."""
         chat, size = self.to_write(conversation, owner), size_in_memory(entries, events)
         if (entries or events) and size > self.room():
             raise Limited(FULL)

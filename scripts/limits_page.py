@@ -1,7 +1,4 @@
-"""Makes docs/limits.md: `python -m agent.runtime.limits_page > docs/limits.md`.
-
-The page is not made in `agent.limits`, because `import agent` loads that module, and `python -m` would load it twice.
-"""
+"""Makes docs/limits.md: `python -m scripts.limits_page > docs/limits.md`."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +12,7 @@ the reason in `result.note.detail`. "Ask the user" needs a user: `Limits(interac
 default there is one if the model has the tool `ask_user`. The run is then suspended, and
 `agent.resume(result.suspension, "Go on")` allows the amount of the limit once more. Without a user the run ends.
 
-`python -m agent.runtime.limits_page` makes this page from the table in `agent/limits.py`. Change it there.
+`python -m scripts.limits_page` makes this page from the table in `agent/limits.py`. Change it there.
 
 {table}"""
 

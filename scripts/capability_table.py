@@ -1,4 +1,4 @@
-"""Writes the table of what models can do in docs/models.md: `python -m agent.models.capability_table`."""
+"""Writes the table of what models can do in docs/models.md: `python -m scripts.capability_table`."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,6 +1,6 @@
 """Keeps the catalogues complete: collects the marked sentences of the code, and updates or checks each `.po` file.
 
-`python -m agent.i18n.catalogues` writes new sentences into every catalogue, untranslated, and removes those that the
+`python -m scripts.catalogues` writes new sentences into every catalogue, untranslated, and removes those that the
 code no longer has. It also writes `formats.json`. With `--check` it changes nothing. Both print what is missing or
 broken, and exit with 1 for that. Babel is a package for development only.
 """
@@ -22,7 +22,7 @@ from babel.messages.pofile import PoFileError, read_po, write_po
 
 from agent.i18n.translator import FORMATS, LANGUAGES
 
-PACKAGE = Path(__file__).resolve().parents[1]
+PACKAGE = FORMATS.parents[1]
 KEYWORDS = {"_": None, "N_": None, "ngettext": (1, 2), "ngettext_noop": (1, 2)}
 """The functions that mark a sentence, as in `agent.i18n`."""
 
@@ -40,7 +40,7 @@ def collect() -> Catalog:
 
 def paths() -> list[Path]:
     """Return the catalogues, one for each language but English."""
-    return sorted(Path(__file__).parent.glob("*.po"))
+    return sorted(FORMATS.parent.glob("*.po"))
 
 
 def load(path: Path) -> Catalog:
