@@ -34,9 +34,8 @@ from agent.system.project import FILES
 from agent.system.resources import return_free_memory
 from agent.web.app import create_app, trusted_proxies
 from agent.web.connections import ConnectionLimits, raise_file_limit
-from agent.web.gradio_compat.application import end_heartbeats
+from agent.web.gradio_compat.application import close_tunnels, end_heartbeats, open_tunnel
 from agent.web.gradio_compat.event_queue import BoundedQueue
-from agent.web.gradio_compat.tunnel import close_tunnels, open_tunnel
 from agent.web.privacy import make_memory_private
 
 WITH_CONTENT = (

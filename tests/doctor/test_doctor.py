@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from agent.doctor import machine
+from agent.doctor.__main__ import examine
 from agent.doctor.check import Check
-from agent.doctor.examination import examine
 from agent.history import Conversation
 from agent.history.json_files import JsonStore
 from agent.history.sql.sqlite import SqliteStore

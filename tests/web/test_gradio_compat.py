@@ -165,7 +165,7 @@ async def test_page_depends_on_two_fields_of_its_query(page: gr.Blocks) -> None:
 def test_ended_tunnel_prints(capsys: pytest.CaptureFixture[str]) -> None:
     parameters = list(inspect.signature(importlib.import_module("gradio.networking").setup_tunnel).parameters)
     expected = ["local_host", "local_port", "share_token", "share_server_address", "share_server_tls_certificate"]
-    assert parameters == expected, "Gradio opens tunnels in another way: adapt agent/web/gradio_compat/tunnel.py."
+    assert parameters == expected, "Gradio opens tunnels in another way: adapt agent/web/gradio_compat/application.py."
     tunnel = Tunnel("relay", 1, "127.0.0.1", 2, "token", None)
     tunnel.proc = cast(Any, type("Process", (), {"terminate": lambda _: None})())
     tunnel.kill()

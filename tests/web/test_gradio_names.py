@@ -34,8 +34,8 @@ PRIVATE_NAMES = (
     ("import_hook", "gradio.component_meta", "EventListener.set_doc"),
     ("login", "gradio.oauth", "require_oauth_token"),
     ("application", "gradio.state_holder", "SessionState._update_value_in_config"),
-    ("tunnel", "gradio.networking", "setup_tunnel"),
-    ("tunnel", "gradio.tunneling", "CURRENT_TUNNELS"),
+    ("application", "gradio.networking", "setup_tunnel"),
+    ("application", "gradio.tunneling", "CURRENT_TUNNELS"),
 )
 """The module that uses the name, Gradio's module, and the name."""
 

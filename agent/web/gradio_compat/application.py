@@ -1,6 +1,7 @@
-"""Mounts the Gradio page in our FastAPI application. Uses private names of Gradio."""
+"""Mounts the Gradio page in our FastAPI application, and opens its tunnel. Uses private names of Gradio."""
 
 import math
+import secrets
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any, cast
 
 import gradio as gr
 from fastapi import FastAPI, Request
+from gradio import networking, tunneling
 from gradio.route_utils import BUILD_PATH_LIB, get_root_url
 from gradio.routes import App
 from gradio.state_holder import SessionState
@@ -91,3 +93,20 @@ def end_heartbeats(page: gr.Blocks) -> None:
     See https://github.com/gradio-app/gradio/pull/7932.
     """
     cast(Any, page).app.stop_event.set()
+
+
+def open_tunnel(port: int) -> str:
+    """Open a tunnel to this port of this machine and return its URL. Blocks, and fetches Gradio's program once.
+
+    Gradio itself opens one only in `launch()`, which this server replaces.
+    """
+    return networking.setup_tunnel("127.0.0.1", port, secrets.token_urlsafe(32), None, None)
+
+
+def close_tunnels() -> None:
+    """End the tunnels of this process."""
+    for tunnel in tunneling.CURRENT_TUNNELS:
+        process, tunnel.proc = tunnel.proc, None  # not `tunnel.kill`, which prints a line
+        if process is not None:
+            process.terminate()
+            process.wait(5)
