@@ -60,12 +60,11 @@ from agent.system.threads import run_to_completion
 from agent.tools.documents import with_document_tools
 from agent.tools.function_tools import CUT, LEFT_RUNNING, Tool, ToolSessions, cancelled_result, execute_all
 
-
 log = logging.getLogger(__name__)
 
 
 class Fitting:
-    """Shortens the history of one run whose agent has a `Compaction`. `notes` gets a sentence for all that is left out."""
+    """Shortens the history of a run whose agent has a `Compaction`. `notes` gets sentences about what is left out."""
 
     def __init__(self, run: CallingRun, notes: list[LocalizedText]) -> None:
         self._run, self._notes = run, notes
