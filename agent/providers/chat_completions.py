@@ -174,8 +174,8 @@ class ChatCompletionsConnection(ClientConnection):
     def _open(self, http: httpx2.AsyncClient) -> Model:
         client = sdk_client(self.endpoint, http, self.timeout, vendor=self.spec.provider, end_seconds=self.end_seconds)
         provider = _provider(self.spec.provider, client)
-        kind = _ContinuingChat if self.spec.continues else _Chat
-        chat = kind(self.spec.name, provider=provider, profile=_profile(self.spec.provider))
+        chat = _Chat(self.spec.name, provider=provider, profile=_profile(self.spec.provider))
+        chat.continues = self.spec.continues
         chat.always_reasons = self.spec.always_reasons and self.spec.provider in _TEMPLATED
         return ExampleModel(chat, self.spec.examples) if self.spec.examples else chat
 
@@ -217,10 +217,11 @@ class _Chat(OpenAIChatModel):
     """The library's model, with a stream that keeps parallel calls apart.
 
     It maps messages of one text itself, as the library does, but sooner: most messages of a long conversation are one.
-    `always_reasons`: answers begin within reasoning until one of them shows that they don't.
+    `always_reasons`: answers begin within reasoning until one of them shows that they don't. `continues`: the model
+    continues the answer that a request ends with, instead of beginning another one.
     """
 
-    always_reasons = False
+    always_reasons = continues = False
 
     @asynccontextmanager
     async def request_stream(
@@ -231,9 +232,11 @@ class _Chat(OpenAIChatModel):
         run_context: RunContext[Any] | None = None,
     ) -> AsyncGenerator[StreamedResponse]:
         """Stream a response that knows whether answers of this server begin within reasoning; see pydantic-ai."""
-        async with super().request_stream(messages, model_settings, model_request_parameters, run_context) as stream:
-            if isinstance(stream, _Stream) and not (messages and isinstance(messages[-1], ModelResponse)):
-                body = cast(Mapping[str, Any], (model_settings or {}).get("extra_body") or {})
+        goes_on = bool(messages) and isinstance(messages[-1], ModelResponse)
+        settings = _continuing(model_settings) if goes_on and self.continues else model_settings
+        async with super().request_stream(messages, settings, model_request_parameters, run_context) as stream:
+            if isinstance(stream, _Stream) and not goes_on:
+                body = cast(Mapping[str, Any], (settings or {}).get("extra_body") or {})
                 key = self.base_url, self.model_name, str(body.get("chat_template_kwargs"))
                 stream.expect_reasoning(key, assumed=self.always_reasons)
             yield stream
@@ -285,30 +288,11 @@ def _mapped_text(message: ModelMessage) -> ChatCompletionMessageParam | None:
     return ChatCompletionAssistantMessageParam(role="assistant", content=text) if text else None
 
 
-class _ContinuingChat(_Chat):
-    """A model that continues the answer that a request ends with, instead of beginning another one.
+def _continuing(settings: ModelSettings | None) -> ModelSettings:
+    """Return the settings of a request for the rest of an answer. Its reasoning is over, so it is switched off.
 
     vLLM and llama.cpp know the same two fields. They leave the answer's end open in the filled-in chat template.
     """
-
-    @asynccontextmanager
-    async def request_stream(
-        self,
-        messages: list[ModelMessage],
-        model_settings: ModelSettings | None,
-        model_request_parameters: ModelRequestParameters,
-        run_context: RunContext[Any] | None = None,
-    ) -> AsyncGenerator[StreamedResponse]:
-        """Stream a response, or the rest of the response that the messages end with; see pydantic-ai."""
-        settings = model_settings
-        if messages and isinstance(messages[-1], ModelResponse):
-            settings = _continuing(model_settings)
-        async with super().request_stream(messages, settings, model_request_parameters, run_context) as stream:
-            yield stream
-
-
-def _continuing(settings: ModelSettings | None) -> ModelSettings:
-    """Return the settings of a request for the rest of an answer. Its reasoning is over, so it is switched off."""
     given = cast(Mapping[str, Any], (settings or {}).get("extra_body") or {})
     body: dict[str, Any] = {**given, "continue_final_message": True, "add_generation_prompt": False}
     if "chat_template_kwargs" in body:

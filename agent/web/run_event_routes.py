@@ -31,7 +31,7 @@ from agent.history import HistoryStore, RunEvent
 from agent.i18n.translator import Translator
 from agent.rendering import bubbles
 from agent.system.threads import TURNS
-from agent.web.chat.answers import LiveRun, RunningAnswer, RunningAnswers, StoredRun
+from agent.web.chat.answers import AnswersTogether, OneAnswer, RunningAnswer, RunningAnswers
 from agent.web.chat.recovery import GOES_ON
 from agent.web.chat.side_by_side import ColumnsTurn
 from agent.web.chat.turns import TurnRenderer
@@ -88,7 +88,7 @@ class RunFrames:
 
     due = 0.0
 
-    def __init__(self, live: LiveRun | StoredRun) -> None:
+    def __init__(self, live: OneAnswer) -> None:
         self._live = live
 
     async def after(self, last_id: str) -> Sequence[SentEvent]:
@@ -170,8 +170,9 @@ class RunEventRoutes:
             return Response("Too many streams at once.", status_code=429)
 
     async def _frames(self, live: RunningAnswer, request: Request, *, for_page: bool) -> Frames:
-        is_one = isinstance(live, LiveRun | StoredRun)
-        return RunFrames(live) if is_one and not for_page else await self._page_frames(live, request)
+        if for_page or isinstance(live, AnswersTogether):
+            return await self._page_frames(live, request)
+        return RunFrames(live)
 
     async def _stored(self, request: Request, run_id: str, owner: str, last_id: str, *, for_page: bool) -> Response:
         """Answer with the events of an answer that has ended, as long as the store keeps them.

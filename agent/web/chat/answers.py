@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, ExitStack, aclosing, contextmanag
 from contextvars import Context
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakValueDictionary
 
 from agent.errors import AgentError, Conflict, InputError, NotFound, StoreUnavailable
@@ -52,80 +52,6 @@ class Ending:
         return self.note.ended == "suspended"
 
 
-class RunningAnswer(Protocol):
-    """The events of an answer, folded to bubbles, and its state. Times are on the monotonic clock.
-
-    `resumed` is True if it continues a suspended turn or an unfinished text. `frames` holds what pages share of it.
-    """
-
-    run_id: str
-    conversation: str
-    owner: str
-    resumed: bool
-    started_at: float
-    bubbles: Sequence[TurnBubble]
-    frames: dict[str, Any]
-
-    @property
-    def number(self) -> int:
-        """The number of events so far."""
-        ...
-
-    @property
-    def waiting(self) -> Wait | None:
-        """The wait for a retry or in the request queue, if any."""
-        ...
-
-    @property
-    def reasoning(self) -> tuple[float, ...]:
-        """Seconds of each reasoning bubble so far, as far as they are known."""
-        ...
-
-    @property
-    def quiet_since(self) -> float:
-        """When the answer began or last said something."""
-        ...
-
-    @property
-    def ending(self) -> Ending | None:
-        """The ending of the answer, or None before it has ended."""
-        ...
-
-    @property
-    def is_ended(self) -> bool:
-        """True if no more events will come."""
-        ...
-
-    @property
-    def is_end_stored(self) -> bool:
-        """True if the store has the end. The frames of the answer then show the turn as it is stored."""
-        ...
-
-    async def publish(self) -> None:
-        """Look for new events now."""
-        ...
-
-    def updates(self) -> AsyncGenerator[int]:
-        """Yield the number of the newest event after each update, and once more when the answer has ended."""
-        ...
-
-    def watched(self) -> AbstractContextManager[None]:
-        """Count a watching page within the block."""
-        ...
-
-    async def stop(self) -> None:
-        """Ask for the end of the answer, for the visitor."""
-        ...
-
-    async def pause(self, seconds: float) -> None:
-        """Wait that long, or until no more text will come."""
-        ...
-
-    async def wait_for_end(self) -> None:
-        """Wait until the answer has its result."""
-        ...
-
-
 EVENT_SECONDS = 0.03
 """The shortest time between two events of an answer. The first and the last event never wait.
 
@@ -145,11 +71,11 @@ STILL_WRITING = _("An answer is still being written. Stop it, or wait for it to 
 
 
 class LiveRun:
-    """A `RunningAnswer` that this process writes: a run, its event log, and the number of pages that watch it.
+    """An answer that this process writes: a run, its event log, and the number of pages that watch it.
 
     `resumed` is True if it continues a suspended turn or an unfinished text. The run is cancelled if nobody has watched
     it for `grace` seconds; None: it always finishes. `frames` holds what pages share of this answer, until it has
-    ended: afterwards nothing may keep the run, because it has a visitor's key.
+    ended: afterwards nothing may keep the run, because it has a visitor's key. Times are on the monotonic clock.
     """
 
     def __init__(self, run: Run, journal: StoreJournal, grace: float | None, *, resumed: bool = False) -> None:
@@ -165,22 +91,27 @@ class LiveRun:
 
     @property
     def number(self) -> int:
+        """The number of events so far."""
         return self.log.number
 
     @property
     def waiting(self) -> Wait | None:
+        """The wait for a retry or in the request queue, if any."""
         return self.run.waiting
 
     @property
     def reasoning(self) -> tuple[float, ...]:
+        """Seconds of each reasoning bubble so far, as far as they are known."""
         return self.run.reasoning
 
     @property
     def quiet_since(self) -> float:
+        """When the answer began or last said something."""
         return max(self.started_at, self.run.emitted_at[-1] if self.run.emitted_at else 0.0)
 
     @property
     def ending(self) -> Ending | None:
+        """The ending of the answer, or None before it has ended."""
         result = self.run.result
         if result is None or self.log.is_released:
             return None
@@ -190,22 +121,28 @@ class LiveRun:
 
     @property
     def is_ended(self) -> bool:
+        """True if no more events will come."""
         return self.log.is_ended and self.run.done
 
     @property
     def is_end_stored(self) -> bool:
+        """True if the store has the end. The frames of the answer then show the turn as it is stored."""
         return self.log.is_end_stored
 
     async def publish(self) -> None:
+        """Look for new events now."""
         await self.log.publish()
 
     async def stop(self) -> None:
+        """Ask for the end of the answer, for the visitor."""
         self.run.cancel("user_request")
 
     async def pause(self, seconds: float) -> None:
+        """Wait that long, or until no more text will come."""
         await self.run.wait_until_done(seconds)
 
     async def wait_for_end(self) -> None:
+        """Wait until the answer has its result."""
         while not self.run.done:
             await self.run.wait_for_update(sys.maxsize)
 
@@ -463,7 +400,7 @@ STOP_SECONDS = 10.0
 
 
 class StoredRun:
-    """A `RunningAnswer` that another process writes, read from the store while a page watches it."""
+    """An answer that another process writes, read from the store while a page watches it. Its calls are `LiveRun`'s."""
 
     def __init__(self, store: HistoryStore, lost: LostRuns, run: UnfinishedRun, events: Sequence[RunEvent]) -> None:
         self._store, self._lost = store, lost
@@ -488,7 +425,7 @@ class StoredRun:
 
     @property
     def reasoning(self) -> tuple[float, ...]:
-        """Implement `RunningAnswer.reasoning`. Only the writer knows them before the end."""
+        """Seconds of each reasoning bubble. Only the writer knows them before the end."""
         timings = self.ending.note.timings if self.ending else None
         return timings.reasoning if timings else ()
 
@@ -497,7 +434,7 @@ class StoredRun:
         return self.ending is not None
 
     async def publish(self) -> None:
-        """Implement `RunningAnswer.publish`, at most every `EVENT_READ_SECONDS`, for all pages that watch.
+        """Look for new events, at most every `EVENT_READ_SECONDS`, for all pages that watch.
 
         A lost run is ended. A store that is away for a moment changes nothing.
         """
@@ -531,15 +468,15 @@ class StoredRun:
         yield len(self._events)
 
     def watched(self) -> AbstractContextManager[None]:
-        """Implement `RunningAnswer.watched`. Who reads events watches."""
+        """Do nothing: who reads events watches."""
         return nullcontext()
 
     async def stop(self) -> None:
-        """Implement `RunningAnswer.stop`. The writer looks for such wishes."""
+        """Ask for the end of the answer. The writer looks for such wishes."""
         await self._store.runs.look(self.run_id, owner=self.owner, stop=True)
 
     async def pause(self, seconds: float) -> None:
-        """Implement `RunningAnswer.pause`. New events are read at intervals anyway."""
+        """Wait that long: new events are read at intervals anyway."""
         await asyncio.sleep(seconds)
 
     async def wait_for_end(self) -> None:
@@ -576,12 +513,15 @@ class StoredRun:
                     pass
 
 
+OneAnswer = LiveRun | StoredRun
+
+
 class AnswersTogether:
-    """Several answers to one message, as one `RunningAnswer` with the id of the first. Pages follow all of them."""
+    """Several answers to one message, with the calls of one and the id of the first. Pages follow all of them."""
 
     resumed = False
 
-    def __init__(self, answers: Sequence[RunningAnswer]) -> None:
+    def __init__(self, answers: Sequence[OneAnswer]) -> None:
         self.answers, first = tuple(answers), answers[0]
         self.run_id, self.conversation, self.owner = first.run_id, first.conversation, first.owner
         self.started_at, self.frames = first.started_at, dict[str, Any]()
@@ -662,6 +602,9 @@ class AnswersTogether:
         await asyncio.gather(*(one.wait_for_end() for one in self.answers))
 
 
+RunningAnswer = OneAnswer | AnswersTogether
+
+
 class RunningAnswers:
     """Finds running answers, and ends those that are lost. Every call names the owner, and finds nothing of others."""
 
@@ -693,7 +636,7 @@ class RunningAnswers:
         found = await self.find(run_id, owner)
         return await self.get(found.conversation, owner) if found is not None else None
 
-    async def find(self, run_id: str, owner: str) -> LiveRun | StoredRun | None:
+    async def find(self, run_id: str, owner: str) -> OneAnswer | None:
         """Return this owner's running answer by the id of its run, if there is one."""
         if (live := self._live_runs.find(run_id, owner)) is not None:
             return live

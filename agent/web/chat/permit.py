@@ -3,10 +3,9 @@
 import logging
 import sys
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 from pydantic_ai.messages import UserContent
 
@@ -53,14 +52,6 @@ from agent.web.chat.transcript import is_prompt
 from agent.web.chat.visitor import Visitor
 
 log = logging.getLogger(__name__)
-
-
-class Quota(Protocol):
-    """Room for messages: in the store, or in memory for those of temporary chats."""
-
-    def reservation(self, visitor: Visitor, is_busy: IsBusy, /) -> AbstractAsyncContextManager[Reserve]:
-        """Allow a message to be stored in the block."""
-        ...
 
 
 @dataclass(slots=True)
@@ -209,7 +200,7 @@ class AnswerRuns:
         """
         choices.check()
         visitor_token.set(visitor.gpu_token)  # the run that this task starts inherits it
-        quota: Quota = self.temporary if is_temporary(conversation) else self._quota
+        quota = self.temporary if is_temporary(conversation) else self._quota
         with self.rate_limiter.reserve_answer(visitor) as reservation:
             connection, owns_connection = await self.models.connect(visitor.owner, choices.model, visitor.login)
             async with quota.reservation(visitor, self._is_in_use) as reserve:
