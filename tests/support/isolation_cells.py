@@ -92,7 +92,7 @@ CELLS: Mapping[tuple[str, str], tuple[str, ...] | str] = {
     ("attachment", "delete"): ("picture delete",),
     ("attachment", "resume"): "A download goes on with a range of the same address, which `read` asks for.",
     ("attachment", "cancel"): "An upload ends with its own connection, which nobody else can name.",
-    ("attachment", "subscribe"): "test_upload_progress_is_private",
+    ("attachment", "subscribe"): "The browser tells its page the progress of an upload. The server tells nobody.",
     ("attachment", "export"): EXPORT,
     ("export", "read"): EXPORT,
     ("export", "append"): ("conversation import id", "export append"),

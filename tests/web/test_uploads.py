@@ -26,11 +26,10 @@ from agent.settings import UploadSettings
 from agent.web import unsent_files as table
 from agent.web.chat.attachments import MAX_FILES
 from agent.web.file_names import given_name, safe_name, stored_name
-from agent.web.middleware import uploads
-from agent.web.middleware.uploads import LINGER_SECONDS, UploadForm, UploadProgress
+from agent.web.middleware.uploads import LINGER_SECONDS, UploadForm
 from agent.web.unsent_files import LOCK, MB, MIN_FILE_BYTES, PREFIX, UnsentFiles, remove_leftovers
 from tests.conftest import App, Visitor, becomes
-from tests.support.clocks import Clock, run_without_waiting
+from tests.support.clocks import Clock
 from tests.support.http_client import API, HttpVisitor, connected
 from tests.support.live_folders import files_in
 from tests.support.media_files import HALF_MB, random_png
@@ -517,53 +516,3 @@ def test_page_says_why_and_keeps_typed_text(visit: Callable[..., Visitor], own: 
     visitor.box.press("Enter")
     visitor.idle()
     becomes([], lambda: on_disk(own))
-
-
-# Progress
-
-
-async def listen(progress: UploadProgress, upload_id: str, visitor: str | None, address: str = "") -> tuple[int, str]:
-    """Return the status and text of the answer to a progress request."""
-    said: list[Any] = []
-
-    async def receive() -> Any:
-        await asyncio.Event().wait()
-
-    async def send(message: Any) -> None:
-        said.append(message)
-
-    state = {"visitor": visitor, "address": address or None}
-    await progress.answer(
-        {"type": "http", "query_string": f"upload_id={upload_id}".encode(), "state": state}, receive, send
-    )
-    return said[0]["status"], "".join(one["body"].decode() for one in said[1:])
-
-
-def test_progress_has_few_listeners_and_forgets(monkeypatch: pytest.MonkeyPatch) -> None:
-    run_without_waiting(few_listeners(monkeypatch))
-
-
-async def few_listeners(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uploads, "BEGIN_SECONDS", 0.3)
-    monkeypatch.setattr(uploads, "FORGET_SECONDS", 0.1)
-    monkeypatch.setattr(uploads, "LISTENERS", 12)
-    progress = UploadProgress()
-    assert (await listen(progress, "ann-unknown", "ann"))[0] == 404
-    early = asyncio.create_task(listen(progress, "ann-1", "ann"))
-    await asyncio.sleep(0)
-    upload = progress.begin("ann-1")
-    others = [asyncio.create_task(listen(progress, "ann-1", "ann")) for _ in range(5)]
-    upload.add("a.txt", 3)
-    await asyncio.sleep(0.2)
-    of_one_address = [asyncio.create_task(listen(progress, "ann-1", f"v{number}", "5.6.7.8")) for number in range(6)]
-    await asyncio.sleep(0.2)
-    upload.add("a.txt", 4)
-    progress.end("ann-1", upload)
-    status, text = await early
-    sizes = [json.loads(line[6:]).get("chunk_size") for line in text.split("\n\n") if line]
-    assert (status, sizes) == (200, [3, 4, None])
-    assert sorted([(await other)[0] for other in others]) == [200, 200, 200, 429, 429]
-    assert sorted([(await one)[0] for one in of_one_address]) == [200] * 4 + [429] * 2
-    await asyncio.sleep(0.3)
-    assert not progress._uploads
-    assert not progress._listeners

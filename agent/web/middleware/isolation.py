@@ -319,14 +319,12 @@ class IsolationMiddleware:
                         raise RequestRefused(400)
                     return *with_body(scope, receive, {"event_id": event}), send
             case "upload":
-                ids = QueryParams(scope["query_string"]).getlist("upload_id")
-                scope = with_query(scope, upload_id=_session(visitor, *ids)) if ids else with_query(scope)
-                return scope, receive, _record_paths(send, self.uploads, visitor)
+                return with_query(scope), receive, _record_paths(send, self.uploads, visitor)
             case _:
                 raise RequestRefused
 
     def _check_get(self, route: str, scope: Scope, visitor: str | None) -> Scope:
-        """Return the scope of a GET to Gradio's API: events, the progress of an upload, or public information."""
+        """Return the scope of a GET to Gradio's API: events, or public information."""
         query = QueryParams(scope["query_string"])
         name, _, event = route.rpartition("/")
         if name in self._calls:
@@ -339,8 +337,6 @@ class IsolationMiddleware:
             case "queue/data":
                 session = scope["state"]["session"] = _session(visitor, *query.getlist("session_hash"))
                 return with_query(scope, session_hash=session)
-            case "upload_progress":
-                return with_query(scope, upload_id=_session(visitor, *query.getlist("upload_id")))
             case "info":
                 # Without `page`, Gradio caches the first answer for everybody, with the Host header of its request.
                 every = {"all_endpoints": "1"} if "all_endpoints" in query else {}

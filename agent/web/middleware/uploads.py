@@ -6,173 +6,26 @@ refused or broken off, what it wrote is removed. Knows HTTP; the answer has the 
 
 import asyncio
 import json
-from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 from typing import BinaryIO
 
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
-from starlette.datastructures import Headers, QueryParams
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.errors import AgentError, InputError, Limited, StoreUnavailable, files_unusable
 from agent.history import new_id
 from agent.i18n.text import _
 from agent.system.threads import UPLOADS
-from agent.web.client_address import client_address, has_full_share
 from agent.web.file_names import given_name, stored_name
 from agent.web.heavy_work import RequestLimit
 from agent.web.middleware.isolation import API, visitor_id_of
-from agent.web.middleware.requests import declared_bytes, payer_of, refuse
+from agent.web.middleware.requests import declared_bytes, payer_of
 from agent.web.unsent_files import MB, UnsentFiles, delete
-
-LISTENERS_PER_VISITOR = 4
-LISTENERS_OF_GUESTS = 32
-LISTENERS = 256
-"""The most requests that listen at once: of one visitor, of all guests together and in all."""
-MIN_LISTENERS_PER_ADDRESS = 4
-"""Listeners that one network address can always have. Beyond these, it can have as many as are free."""
-BEGIN_SECONDS = 3.0
-"""Seconds that a listener waits for its upload to begin, because the page requests both at once."""
-PAUSE_SECONDS = 0.1
-"""Seconds between two messages to a listener."""
-HEARTBEAT_SECONDS = 15.0
-"""Seconds between messages to a listener while its upload stands still."""
-FORGET_SECONDS = 60.0
-"""Seconds for which an ended upload is kept, for a page that asks late."""
-MAX_UPLOADS = 10_000
-"""Uploads that are kept. The oldest are forgotten first."""
-
-
-@dataclass(eq=False, slots=True)
-class Upload:
-    """The number of bytes received per file name."""
-
-    sent: Counter[str] = field(default_factory=Counter[str])
-    is_done: bool = False
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def add(self, name: str, size: int) -> None:
-        """Add received bytes."""
-        self.sent[name] += size
-        self._notify()
-
-    def end(self) -> None:
-        """Mark the upload as complete."""
-        self.is_done = True
-        self._notify()
-
-    def _notify(self) -> None:
-        self.changed.set()
-        self.changed = asyncio.Event()
-
-
-class UploadProgress:
-    """Owns the table of uploads with an id, and the listeners. The isolation middleware ties each id to a visitor."""
-
-    def __init__(self) -> None:
-        self._uploads = OrderedDict[str, Upload]()
-        self._listeners: list[tuple[str | None, str | None]] = []
-        self._begun = asyncio.Event()
-
-    def begin(self, upload_id: str) -> Upload:
-        """Record an upload that begins. Nobody can listen to one without an id."""
-        upload = Upload()
-        if upload_id:
-            self._uploads[upload_id] = upload
-            while len(self._uploads) > MAX_UPLOADS:
-                self._uploads.popitem(last=False)
-            self._begun.set()
-            self._begun = asyncio.Event()
-        return upload
-
-    def end(self, upload_id: str, upload: Upload) -> None:
-        """Mark an upload as ended, and forget it after `FORGET_SECONDS`."""
-        upload.end()
-        if upload_id:
-            asyncio.get_running_loop().call_later(FORGET_SECONDS, self._forget, upload_id, upload)
-
-    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a listening request until its upload has ended or the client is gone."""
-        listener = visitor_id_of(scope), client_address(scope)
-        if self._is_beyond_share(*listener):
-            await refuse(send, 429)
-            return
-        self._listeners.append(listener)
-        disconnected = asyncio.create_task(_wait_for_end(receive))
-        try:
-            upload = await self._find(QueryParams(scope["query_string"]).get("upload_id", ""))
-            if upload is None:
-                await refuse(send, 404)
-            else:
-                await _send_progress(upload, disconnected, send)
-        finally:
-            disconnected.cancel()
-            self._listeners.remove(listener)
-
-    async def _find(self, upload_id: str) -> Upload | None:
-        """Return the upload with this id. Waits briefly, because it can be about to begin."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(BEGIN_SECONDS):
-                while upload_id not in self._uploads:
-                    await self._begun.wait()
-        return self._uploads.get(upload_id)
-
-    def _forget(self, upload_id: str, upload: Upload) -> None:
-        if self._uploads.get(upload_id) is upload:
-            del self._uploads[upload_id]
-
-    def _is_beyond_share(self, visitor: str | None, address: str | None) -> bool:
-        """Return True if no listener is free, or if the visitor or address has its full share.
-
-        An unknown address (None) has no share.
-        """
-        of_visitor = sum(one == visitor for one, _ in self._listeners)
-        if of_visitor >= (LISTENERS_PER_VISITOR if visitor else LISTENERS_OF_GUESTS):
-            return True
-        free = LISTENERS - len(self._listeners)
-        of_address = sum(one == address for _, one in self._listeners)
-        return free <= 0 if address is None else has_full_share(of_address, free=free, always=MIN_LISTENERS_PER_ADDRESS)
-
-
-async def _send_progress(upload: Upload, disconnected: asyncio.Task[None], send: Send) -> None:
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
-    reported = Counter[str]()
-    while not disconnected.done():
-        changed, is_done = upload.changed, upload.is_done
-        new_bytes = upload.sent - reported
-        for name, size in new_bytes.items():
-            await _send_event(send, {"msg": "update", "orig_name": name, "chunk_size": size})
-        reported += new_bytes
-        if is_done:
-            await _send_event(send, {"msg": "done"})
-            break
-        waiting = asyncio.create_task(changed.wait())
-        done, _ = await asyncio.wait(
-            (waiting, disconnected), timeout=HEARTBEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED
-        )
-        waiting.cancel()
-        if not done:
-            await _send_event(send, {"msg": "heartbeat"})
-        elif not upload.is_done:
-            await asyncio.wait((disconnected,), timeout=PAUSE_SECONDS)
-    await send({"type": "http.response.body", "body": b""})
-
-
-async def _send_event(send: Send, message: dict[str, str | int]) -> None:
-    body = f"data: {json.dumps(message)}\n\n".encode()
-    await send({"type": "http.response.body", "body": body, "more_body": True})
-
-
-async def _wait_for_end(receive: Receive) -> None:
-    """Wait until the client is gone."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
 
 FIELD = "files"
 """The form field that holds files. Other fields are read and dropped."""
@@ -306,7 +159,7 @@ TranslateError = Callable[[str, AgentError], str]
 
 
 class UploadMiddleware:
-    """Middleware behind the isolation middleware. `most_bytes` is the largest file. Also reports upload progress.
+    """Middleware behind the isolation middleware. `most_bytes` is the largest file.
 
     `limit` counts uploads before they are read (None: not counted).
     """
@@ -322,7 +175,7 @@ class UploadMiddleware:
     ) -> None:
         self._limit = limit
         self._app, self._uploads, self._most_bytes = app, uploads, most_bytes
-        self._translate_error, self._progress = translate_error, UploadProgress()
+        self._translate_error = translate_error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer an upload. Pass everything else on, with the table of uploads in the request's state."""
@@ -331,14 +184,11 @@ class UploadMiddleware:
             if scope["method"] == "POST" and scope["path"] == f"{API}upload":
                 await self._answer(scope, receive, send)
                 return
-            if scope["path"] == f"{API}upload_progress":
-                await self._progress.answer(scope, receive, send)
-                return
         await self._app(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
-        upload_id, has_ended = QueryParams(scope["query_string"]).get("upload_id", ""), False
+        has_ended = False
 
         async def receive_body() -> Message:
             nonlocal has_ended
@@ -349,7 +199,7 @@ class UploadMiddleware:
         try:
             if self._limit is not None:
                 self._limit.count(*payer_of(scope, visitor_id_of(scope)))
-            paths = await self._receive_files(headers, receive_body, visitor_id_of(scope), upload_id)
+            paths = await self._receive_files(headers, receive_body, visitor_id_of(scope))
         except _Disconnected:
             return
         except (AgentError, OSError) as failure:
@@ -368,9 +218,7 @@ class UploadMiddleware:
             return
         await _respond(send, 200, "application/json", json.dumps([str(path) for path in paths]).encode())
 
-    async def _receive_files(
-        self, headers: Headers, receive: Receive, visitor: str | None, upload_id: str
-    ) -> list[Path]:
+    async def _receive_files(self, headers: Headers, receive: Receive, visitor: str | None) -> list[Path]:
         """Write the files of a request and return their paths. Raises `Limited`, `InputError` and `_Disconnected`."""
         kind, options = parse_options_header(headers.get("content-type"))
         if kind != b"multipart/form-data" or not options.get(b"boundary"):
@@ -383,14 +231,11 @@ class UploadMiddleware:
             most_files=self._uploads.limits.files_per_request,
             most_bytes=self._most_bytes,
         )
-        progress = self._progress.begin(upload_id)
         with self._uploads.using(form.sizes.keys()):
             try:
                 async for piece in _body(receive):
                     await request.count(len(piece))
                     await UPLOADS.run(form.write, piece)
-                    if form.name:
-                        progress.add(form.name, len(piece))
                 sizes = form.finish()
                 evicted = self._uploads.count(visitor, 0, len(sizes))
             except BaseException:
@@ -398,7 +243,6 @@ class UploadMiddleware:
                 raise
             finally:
                 request.uncount()
-                self._progress.end(upload_id, progress)
             for path, size in sizes.items():
                 self._uploads.record(path, visitor, size)
             if evicted:
