@@ -6,14 +6,7 @@ from itertools import groupby
 from typing import cast
 from urllib.parse import urlsplit
 
-from pydantic_ai.messages import (
-    Citation,
-    ModelMessage,
-    ModelResponse,
-    ModelResponsePart,
-    TextPart,
-    WebCitationSource,
-)
+from pydantic_ai.messages import Citation, ModelMessage, ModelResponse, ModelResponsePart, TextPart, WebCitationSource
 
 DROPPED = "dropped_citations"
 """The key in the metadata of a message for the number of its citations that pointed nowhere."""

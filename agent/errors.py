@@ -197,12 +197,7 @@ class ProviderError(AgentError):
     """
 
     def __init__(
-        self,
-        text: str,
-        *,
-        kind: ProviderErrorKind,
-        status: int | None = None,
-        retry_after: float | None = None,
+        self, text: str, *, kind: ProviderErrorKind, status: int | None = None, retry_after: float | None = None
     ) -> None:
         super().__init__(text)
         self.kind: ProviderErrorKind = kind

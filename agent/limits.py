@@ -174,8 +174,7 @@ FAILURE_POLICIES: Mapping[Limit | Fault, FailurePolicy] = {
         actions=("retry", "stop"),
     ),
     "broken": FailurePolicy(
-        when="the answer breaks off after some of it was shown, or the request is refused",
-        actions=("stop",),
+        when="the answer breaks off after some of it was shown, or the request is refused", actions=("stop",)
     ),
     "truncated": FailurePolicy(
         when="the answer reaches `max_tokens`, or the longest answer of the model",

@@ -40,8 +40,7 @@ FORMAT, VERSION = "switchboard conversation", 1
 
 # A list, because an adapter of one dataclass accepts no config, and bytes need this one.
 _SUSPENSIONS = TypeAdapter(
-    list[Suspension],
-    config=ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", defer_build=True),
+    list[Suspension], config=ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", defer_build=True)
 )
 
 

@@ -11,14 +11,7 @@ from threading import Thread
 from typing import Any, cast
 
 import httpx2
-from huggingface_hub import (
-    CommitOperationAdd,
-    CommitOperationDelete,
-    HfApi,
-    SpaceHardware,
-    Volume,
-    set_client_factory,
-)
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, SpaceHardware, Volume, set_client_factory
 from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 from huggingface_hub.hf_api import RepoFile, SpaceInfo
 
@@ -227,11 +220,7 @@ class Hub:
         ]
         with self._explain_errors(f"take the files of {repo}"):
             commit = self.api.create_commit(
-                repo,
-                operations,
-                commit_message="Deploy",
-                repo_type="space",
-                parent_commit=existing.info.sha,
+                repo, operations, commit_message="Deploy", repo_type="space", parent_commit=existing.info.sha
             )
         self.say(f"Sent {len(changed)} files, removed {len(gone)}.")
         return commit.oid

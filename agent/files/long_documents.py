@@ -21,14 +21,7 @@ from pydantic_ai.messages import (
 )
 
 from agent.errors import AgentError, InputError
-from agent.files.for_model import (
-    MIN_BYTES,
-    document_room,
-    documents_in,
-    is_read_type,
-    question_of,
-    takes_document,
-)
+from agent.files.for_model import MIN_BYTES, document_room, documents_in, is_read_type, question_of, takes_document
 from agent.files.kinds import TEXT, UNITS, Document, Unit
 from agent.files.parts import document_text, extracted_text_of, text_file_of
 from agent.files.passages import best_excerpts

@@ -29,19 +29,7 @@ MAX_BASES = 64
 """Styles that a style is based on, one on the other. Word allows few."""
 
 _HEADINGS = ("title", "heading 1", "heading 2")
-_SKIPPED = (
-    "pPr",
-    "rPr",
-    "tblPr",
-    "trPr",
-    "tcPr",
-    "sectPr",
-    "rt",
-    "sdtPr",
-    "sdtEndPr",
-    "proofErr",
-    "Fallback",
-)
+_SKIPPED = ("pPr", "rPr", "tblPr", "trPr", "tcPr", "sectPr", "rt", "sdtPr", "sdtEndPr", "proofErr", "Fallback")
 _SYMBOLS = {
     **dict.fromkeys((0xFE, 0x52, 0x78), "\u2612"),
     **dict.fromkeys((0xA8, 0x6F, 0xA3, 0x71), "\u2610"),
@@ -49,11 +37,7 @@ _SYMBOLS = {
 }
 """Characters of the symbol fonts that stand for ticks, bullets and arrows."""
 _SYMBOL_FONT = dict(
-    zip(
-        (*range(0x41, 0x5B), *range(0x61, 0x7B)),
-        "ΑΒΧΔΕΦΓΗΙϑΚΛΜΝΟΠΘΡΣΤΥςΩΞΨΖαβχδεφγηιϕκλμνοπθρστυϖωξψζ",
-        strict=True,
-    )
+    zip((*range(0x41, 0x5B), *range(0x61, 0x7B)), "ΑΒΧΔΕΦΓΗΙϑΚΛΜΝΟΠΘΡΣΤΥςΩΞΨΖαβχδεφγηιϕκλμνοπθρστυϖωξψζ", strict=True)
 ) | dict(
     zip(
         b"\"$'^\xa2\xa3\xa5\xab\xac\xad\xae\xaf\xb0\xb1\xb2\xb3\xb4\xb6\xb7\xb8\xb9\xba\xbb\xc5\xc6\xc7\xc8\xcc\xcd\xce\xcf\xd0\xd1\xd2\xd4\xd5\xd6"

@@ -5,17 +5,7 @@ It is as durable as the server is set to be, see docs/configuration.md.
 
 import json
 from collections import OrderedDict
-from collections.abc import (
-    AsyncGenerator,
-    Callable,
-    Collection,
-    Coroutine,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-    Set,
-)
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import UTC, datetime
 from time import monotonic

@@ -12,13 +12,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import (
-    AuthenticationError,
-    ConnectionError,
-    NoScriptError,
-    RedisError,
-    ResponseError,
-)
+from redis.exceptions import AuthenticationError, ConnectionError, NoScriptError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as NoAnswer
 
 from agent.errors import ConfigError, HistoryError

@@ -125,10 +125,7 @@ class AutoConnection(ForwardingConnection):
 
 log = logging.getLogger(__name__)
 
-KNOWN = {
-    "qwen/qwen3-0.6b": QWEN3_06B,
-    "huggingfacetb/smollm2-135m-instruct": SMOLLM2,
-}
+KNOWN = {"qwen/qwen3-0.6b": QWEN3_06B, "huggingfacetb/smollm2-135m-instruct": SMOLLM2}
 """The weights for llama.cpp, by the lower-case name of the checkpoint. The name of their spec is accepted, too."""
 
 

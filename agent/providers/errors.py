@@ -234,16 +234,8 @@ _BY_PATTERN: tuple[tuple[str, ProviderErrorKind, str], ...] = (
         "key",
         "key_refused",
     ),
-    (
-        r"insufficient permissions|location is not supported|unsupported_country",
-        "access",
-        "no_access",
-    ),
-    (
-        r"model_not_(?:found|supported)|model\b.{0,80}\bdoes not exist",
-        "unknown_model",
-        "no_such_model",
-    ),
+    (r"insufficient permissions|location is not supported|unsupported_country", "access", "no_access"),
+    (r"model_not_(?:found|supported)|model\b.{0,80}\bdoes not exist", "unknown_model", "no_such_model"),
     (
         r"invalid_image|unsupported_image|image_(?:too|parse|url|file|content)|could not process image"
         r"|(?:support|accept|process)\w{0,9} (?:image|vision)|image (?:input|data|exceeds|was|format)",
@@ -262,16 +254,8 @@ _BY_TYPE: tuple[tuple[tuple[type[Exception], ...], ProviderErrorKind, str], ...]
     ((ModelOverloadedError,), "overloaded", "overloaded"),
     ((ModelUnavailableError,), "overloaded", "unavailable"),
     ((httpx2.ConnectTimeout, httpx2.ConnectError), "connection", "unreachable"),
-    (
-        (ModelTimeoutError, httpx2.TimeoutException, TimeoutError),
-        "connection",
-        "late",
-    ),
-    (
-        (ModelConnectionError, httpx2.TransportError, ConnectionError),
-        "connection",
-        "unreachable",
-    ),
+    ((ModelTimeoutError, httpx2.TimeoutException, TimeoutError), "connection", "late"),
+    ((ModelConnectionError, httpx2.TransportError, ConnectionError), "connection", "unreachable"),
     ((NotImplementedError,), "unsupported", "not_attachable"),
     ((UnreadableAnswer,), "malformed", "no_answer"),
     ((NoModelServer,), "malformed", "no_server"),

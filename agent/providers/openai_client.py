@@ -27,11 +27,7 @@ def sdk_client(
 ) -> AsyncOpenAI:
     """Return the SDK's client over `http`. `vendor` is the provider's id; `end_seconds` is as in `EventReader`."""
     client = PlainClient(
-        base_url=endpoint.base_url,
-        api_key=endpoint.api_key or "none",
-        max_retries=0,
-        timeout=timeout,
-        http_client=http,
+        base_url=endpoint.base_url, api_key=endpoint.api_key or "none", max_retries=0, timeout=timeout, http_client=http
     )
     client.end_seconds = end_seconds
     if vendor != "openai":

@@ -9,13 +9,7 @@ from contextlib import aclosing
 from typing import Any, cast
 
 from pydantic_ai._parts_manager import ModelResponsePartsManager
-from pydantic_ai.messages import (
-    ModelResponsePart,
-    ModelResponseStreamEvent,
-    PartStartEvent,
-    TextPart,
-    ThinkingPart,
-)
+from pydantic_ai.messages import ModelResponsePart, ModelResponseStreamEvent, PartStartEvent, TextPart, ThinkingPart
 from pydantic_ai.models import StreamedResponse
 
 OPEN, CLOSE = "<think>", "</think>"

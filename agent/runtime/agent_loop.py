@@ -645,10 +645,7 @@ class AgentLoop:
         await self._offer_tools()
 
     async def _execute(
-        self,
-        calls: Sequence[ToolCallPart],
-        asked: Sequence[ToolCallPart] = (),
-        results: Sequence[ToolReturnPart] = (),
+        self, calls: Sequence[ToolCallPart], asked: Sequence[ToolCallPart] = (), results: Sequence[ToolReturnPart] = ()
     ) -> None:
         """Make the calls and store their results and the given `results`, in the order of the model's calls.
 

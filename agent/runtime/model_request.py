@@ -89,10 +89,7 @@ class ModelRequests:
         self._spec = plan.connection.spec
 
     async def request(
-        self,
-        messages: Sequence[ModelMessage],
-        tools: Iterable[Tool],
-        history: Sequence[ModelMessage] | None = None,
+        self, messages: Sequence[ModelMessage], tools: Iterable[Tool], history: Sequence[ModelMessage] | None = None
     ) -> ModelResponse:
         """Return the model's complete answer, which can call the tools. Raises `ProviderError`.
 

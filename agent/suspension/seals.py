@@ -37,8 +37,7 @@ _KEY_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 # A list, as in the stores: an adapter of one dataclass takes no config, and bytes need this one.
 _RECORDS = TypeAdapter(
-    list[Suspension],
-    config=ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", defer_build=True),
+    list[Suspension], config=ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", defer_build=True)
 )
 
 

@@ -43,10 +43,7 @@ class RequestLimit:
     """
 
     def __init__(
-        self,
-        each: int = REQUESTS_EACH,
-        per_address: int = REQUESTS_PER_ADDRESS,
-        clock: Callable[[], float] = monotonic,
+        self, each: int = REQUESTS_EACH, per_address: int = REQUESTS_PER_ADDRESS, clock: Callable[[], float] = monotonic
     ) -> None:
         self._each, self._per_address, self._clock = each, per_address, clock
         self._times = dict[str, deque[float]]()

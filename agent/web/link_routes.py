@@ -27,15 +27,7 @@ from agent.rendering.html import REST_OF_LINK, html_mark
 from agent.settings import Settings
 from agent.system.request_queue import RequestQueue, acting_for
 from agent.transfer.document import DOCUMENT_THREADS, LONGEST_TURN, beginning, blocks_of, named_as_stored, title_of
-from agent.transfer.html import (
-    PAGE_END,
-    STYLE,
-    FileUrl,
-    Frame,
-    page_head,
-    style_source,
-    to_html,
-)
+from agent.transfer.html import PAGE_END, STYLE, FileUrl, Frame, page_head, style_source, to_html
 from agent.transfer.shared import NOT_INCLUDED
 from agent.web.chat.choices import MAX_PROMPT_CHARACTERS
 from agent.web.chat.links import MAX_DAYS, ChatCopies, ChatLinks, LinkChoices, SharedChat

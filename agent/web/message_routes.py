@@ -229,10 +229,7 @@ class MessageRoutes:
                 *("can_summarize", "is_too_small"),
             )
         }
-        return fields | {
-            "is_offered": offer,
-            "has_summary": use.summary is not None,
-        }
+        return fields | {"is_offered": offer, "has_summary": use.summary is not None}
 
     async def _summarize(self, request: Request, owner: str) -> Any:
         body = await self._read(request, _Body)
@@ -443,12 +440,7 @@ class ComposerRoutes:
         except ClientDisconnect:
             return Response(status_code=499)
         path = await add_upload(picture.name, picture.data, request.scope)
-        return {
-            "path": path,
-            "name": picture.name,
-            "media_type": picture.media_type,
-            "size": len(picture.data),
-        }
+        return {"path": path, "name": picture.name, "media_type": picture.media_type, "size": len(picture.data)}
 
     async def _choose(self, request: Request, owner: str) -> None:
         """Remember the model or the effort that the visitor has chosen. Raises `AgentError` for an unknown model."""

@@ -38,16 +38,7 @@ from agent.web.gradio_compat.application import close_tunnels, end_heartbeats, o
 from agent.web.gradio_compat.event_queue import BoundedQueue
 from agent.web.privacy import make_memory_private
 
-WITH_CONTENT = (
-    "anthropic",
-    "google_genai",
-    "gradio",
-    "httpcore2",
-    "httpx2",
-    "mcp",
-    "openai",
-    "python_multipart",
-)
+WITH_CONTENT = ("anthropic", "google_genai", "gradio", "httpcore2", "httpx2", "mcp", "openai", "python_multipart")
 
 
 def keep_content_out_of_logs() -> None:

@@ -139,12 +139,7 @@ def _connect(path: Path, busy_timeout: float) -> sqlite3.Connection:
     try:
         # In WAL mode, NORMAL keeps every commit through a crash of the process, without waiting for the disk each time.
         # `auto_vacuum` has an effect on a new file only, and on one that is copied.
-        for pragma in (
-            "auto_vacuum = INCREMENTAL",
-            "foreign_keys = ON",
-            "synchronous = NORMAL",
-            "secure_delete = ON",
-        ):
+        for pragma in ("auto_vacuum = INCREMENTAL", "foreign_keys = ON", "synchronous = NORMAL", "secure_delete = ON"):
             connection.execute(f"PRAGMA {pragma}")
     except BaseException:
         connection.close()

@@ -141,11 +141,7 @@ def _prompt_parts(
 
 
 def _answer(
-    blocks: Sequence[Mapping[str, Any]],
-    model: str,
-    at: datetime | None,
-    open_calls: dict[str, str],
-    left_out: LeftOut,
+    blocks: Sequence[Mapping[str, Any]], model: str, at: datetime | None, open_calls: dict[str, str], left_out: LeftOut
 ) -> Messages:
     """Return the messages of an answer. A result without an id belongs to the first call without a result."""
     out, parts_so_far = Messages(), list[ModelResponsePart | None]()

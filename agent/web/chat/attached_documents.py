@@ -4,14 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from pydantic_ai.messages import (
-    BinaryContent,
-    DocumentUrl,
-    ModelMessage,
-    ModelRequest,
-    UserContent,
-    UserPromptPart,
-)
+from pydantic_ai.messages import BinaryContent, DocumentUrl, ModelMessage, ModelRequest, UserContent, UserPromptPart
 
 from agent.errors import InputError
 from agent.files.for_model import document_room, fit_documents, may_have_text, takes_document

@@ -484,12 +484,7 @@ async def _with_long_texts(plans: Sequence[AttachmentPlan], typed: str, spec: Mo
 
 
 async def _plan_document(
-    name: str,
-    data: bytes,
-    media_type: str,
-    spec: ModelSpec,
-    menu: Sequence[ModelSpec],
-    transcriber: Transcriber | None,
+    name: str, data: bytes, media_type: str, spec: ModelSpec, menu: Sequence[ModelSpec], transcriber: Transcriber | None
 ) -> AttachmentPlan:
     try:
         attached = await read_attached(data, media_type, spec)

@@ -128,24 +128,11 @@ class RateLimiter:
             return Reservation(lambda: None)
         return self._answers.reserve(
             visitor,
-            each=_Bound(
-                ANSWERS_OF_VISITOR,
-                MESSAGES_OF_VISITOR,
-                limits.answers_each,
-                limits.messages,
-            ),
+            each=_Bound(ANSWERS_OF_VISITOR, MESSAGES_OF_VISITOR, limits.answers_each, limits.messages),
             address=_Bound(
-                ANSWERS_OF_ADDRESS,
-                MESSAGES_OF_ADDRESS,
-                limits.answers_per_address,
-                limits.messages_per_address,
+                ANSWERS_OF_ADDRESS, MESSAGES_OF_ADDRESS, limits.answers_per_address, limits.messages_per_address
             ),
-            together=_Bound(
-                ANSWERS_OF_ALL,
-                MESSAGES_OF_ALL,
-                limits.answers,
-                limits.messages_in_all,
-            ),
+            together=_Bound(ANSWERS_OF_ALL, MESSAGES_OF_ALL, limits.answers, limits.messages_in_all),
             refusals_free=True,
         )
 
@@ -156,24 +143,11 @@ class RateLimiter:
             return Reservation(lambda: None)
         return self._fetches.reserve(
             visitor,
-            each=_Bound(
-                FETCHES_OF_VISITOR,
-                PICTURES_OF_VISITOR,
-                MAX_FETCHES,
-                limits.messages,
-            ),
+            each=_Bound(FETCHES_OF_VISITOR, PICTURES_OF_VISITOR, MAX_FETCHES, limits.messages),
             address=_Bound(
-                FETCHES_OF_ADDRESS,
-                PICTURES_OF_ADDRESS,
-                limits.answers_per_address,
-                limits.messages_per_address,
+                FETCHES_OF_ADDRESS, PICTURES_OF_ADDRESS, limits.answers_per_address, limits.messages_per_address
             ),
-            together=_Bound(
-                FETCHES_OF_ALL,
-                PICTURES_OF_ALL,
-                limits.answers,
-                limits.messages_in_all,
-            ),
+            together=_Bound(FETCHES_OF_ALL, PICTURES_OF_ALL, limits.answers, limits.messages_in_all),
         )
 
 

@@ -53,11 +53,7 @@ def own_prompt(text: str, settings: Settings, specs: Iterable[ModelSpec]) -> str
 
 
 def adapt_prompt(
-    text: str,
-    settings: Settings,
-    spec: ModelSpec | None,
-    specs: Iterable[ModelSpec],
-    translator: Translator = ENGLISH,
+    text: str, settings: Settings, spec: ModelSpec | None, specs: Iterable[ModelSpec], translator: Translator = ENGLISH
 ) -> str:
     """Return the visitor's text for the model `spec`.
 

@@ -177,11 +177,7 @@ def unanswered_tool_calls(bubbles: Sequence[TurnBubble]) -> list[Call]:
 
 
 def fold_responses(
-    bubbles: list[TurnBubble],
-    responses: Iterable[Response],
-    said_at: Iterable[float] = UNSEEN_TIMES,
-    *,
-    since: int = 0,
+    bubbles: list[TurnBubble], responses: Iterable[Response], said_at: Iterable[float] = UNSEEN_TIMES, *, since: int = 0
 ) -> None:
     """Add responses to their bubbles. `is_type_switched` alone decides where a new bubble begins.
 
