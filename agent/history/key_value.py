@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain, islice
+from types import CoroutineType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from agent.errors import Conflict, HistoryError, NotFound
@@ -525,10 +526,10 @@ class _Part:
 
 
 Part = TypeVar("Part", bound=_Part)
-Method = Callable[Concatenate[Part, P], Coroutine[Any, Any, T]]
+PartWork = Callable[Concatenate[Part, View, P], Coroutine[Any, Any, T]]
 
 
-def _reads(work: Callable[Concatenate[Part, View, P], Coroutine[Any, Any, T]]) -> Method[Part, P, T]:
+def _reads(work: PartWork[Part, P, T]) -> "Callable[Concatenate[Part, P], CoroutineType[Any, Any, T]]":
     """Make a method of its work on a view, which changes nothing."""
 
     async def method(part: Part, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -537,7 +538,7 @@ def _reads(work: Callable[Concatenate[Part, View, P], Coroutine[Any, Any, T]]) -
     return method
 
 
-def _writes(work: Callable[Concatenate[Part, View, P], Coroutine[Any, Any, T]]) -> Method[Part, P, T]:
+def _writes(work: PartWork[Part, P, T]) -> "Callable[Concatenate[Part, P], CoroutineType[Any, Any, T]]":
     """Make a method of its work on a view, which can run repeatedly."""
 
     async def method(part: Part, *args: P.args, **kwargs: P.kwargs) -> T:
