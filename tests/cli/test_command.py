@@ -62,13 +62,6 @@ def test_unknown_command_is_explained(installed: Path) -> None:
     assert found.stderr.startswith("switchboard: there is no command 'serve'\n\nusage: ")
 
 
-@pytest.mark.full
-def test_deployment_can_be_described(installed: Path) -> None:
-    found = switchboard(installed, "deploy", "--dry-run")
-    assert found.returncode == 0
-    assert "Hardware: cpu-basic" in found.stdout
-
-
 def test_command_alone_serves_the_page(installed: Path, tmp_path: Path) -> None:
     env = environment(
         installed, GRADIO_SERVER_PORT="0", VLLM_BASE_URL="http://127.0.0.1:9/v1", SWITCHBOARD_DATA=str(tmp_path)

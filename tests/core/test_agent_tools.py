@@ -19,7 +19,6 @@ from agent import (
     Endpoint,
     InputError,
     Limits,
-    Refuse,
     RunResult,
     SuspensionError,
     Telemetry,
@@ -148,13 +147,6 @@ async def test_steps_of_an_agent_count_above() -> None:
     assert results(result) == {"research": (result.why, "failed")}
 
 
-async def test_own_limit_of_an_agent_ends_only_its_run() -> None:
-    researcher, below = agent(*[called(("missing", {}))] * 9, limits=Limits(steps=2))
-    editor, _ = agent(RESEARCH, said("So."), tools=[researcher.as_tool(AGENT, name="research")])
-    result = await editor.ask("Go")
-    assert (len(below.played.sent), result.finish_reason, result.text) == (2, "stop", "So.")
-
-
 # --- stopping ---------------------------------------------------------------------------------------------------------
 
 
@@ -214,12 +206,6 @@ async def test_approval_of_an_agent_suspends_the_run_above() -> None:
     assert (result.text, PAID, results(result)) == ("Bought.", [2], {"buy": ("Paid.", "success")})
     with pytest.raises(SuspensionError, match="resumed already"):
         await editor.resume(first, Approve())
-
-
-async def test_refusal_goes_to_the_agent_that_asked() -> None:
-    editor = with_payer(said("Fine."))
-    result = await editor.resume(await editor.ask("Buy it"), Refuse("too much"))
-    assert (result.text, PAID) == ("Fine.", [])
 
 
 async def test_question_two_levels_below_suspends_the_run() -> None:
@@ -306,14 +292,6 @@ async def test_agents_are_nested_only_to_the_depth_limit() -> None:
     ]
     told = "No agent can be asked here: they are nested as deep as Limits(depth=...) allows. Do it yourself."
     assert (below.played.sent, results(ended[0])) == ([], {"lowest": (told, "failed")})
-
-
-async def test_agent_that_calls_itself_ends() -> None:
-    connection = FakeConnection([called(("again", {"task": "x"}))] * 9)
-    own = Agent(connection)
-    again = Agent(connection, tools=[own.as_tool("It.", name="again")])
-    result = await own.ask("Go", tools=[again.as_tool("It.", name="again")])
-    assert result.finish_reason == "stop"
 
 
 # --- events and spans -------------------------------------------------------------------------------------------------

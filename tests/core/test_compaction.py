@@ -36,7 +36,7 @@ from agent.messages.repair import repair
 from agent.models.catalog import ModelSpec
 from agent.runtime import fitting
 from agent.suspension.suspended_run import Approve
-from tests.support.fakes import SPEC, Act, Call, FakeConnection, Step, Words
+from tests.support.fakes import SPEC, Call, FakeConnection, Step, Words
 from tests.support.media_files import random_png
 from tests.support.message_rules import assert_accepted
 from tests.support.strategies import conversations
@@ -136,12 +136,6 @@ async def test_long_history_is_looked_at_in_a_thread(monkeypatch: pytest.MonkeyP
     assert [name for name, is_loop in seen if is_loop and name != "estimate"] == []
 
 
-async def test_short_conversation_is_sent_whole() -> None:
-    connection = FakeConnection([said("a"), said("b")])
-    result = await talk(Agent(connection, compaction=Compaction(summarize=brief)), "Hello", "Again")
-    assert ([len(sent) for sent in connection.played.sent], result.notes) == ([1, 3], ())
-
-
 async def test_pictures_of_old_messages_are_left_out_first() -> None:
     picture = BinaryContent(random_png(), media_type="image/png")
     connection = FakeConnection([said("a"), said("b"), said("c")], spec=replace(SPEC, image=True))
@@ -177,13 +171,6 @@ async def test_failed_summary_sends_everything_and_is_told() -> None:
     result = await talk(agent, LONG, LONG, LONG)
     assert [len(sent) for sent in connection.played.sent] == [1, 3, 5]
     assert result.notes == ("The earlier messages could not be summarized: no summary today",)
-
-
-async def test_model_that_cannot_summarize_is_told() -> None:
-    connection = FakeConnection([said("a"), said("b"), Step([Act("fail")]), said("c")])
-    agent = Agent(connection, compaction=Compaction(at=1400, keep=2), limits=Limits(retries=0))
-    result = await talk(agent, LONG, LONG, LONG)
-    assert (result.text, result.notes[0][:46]) == ("c", "The earlier messages could not be summarized: ")
 
 
 # --- kept and undone --------------------------------------------------------------------------------------------------

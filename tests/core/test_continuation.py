@@ -55,17 +55,6 @@ async def test_request_ends_with_own_text(agent: Agent, server: Running) -> None
     assert first.text + second.text == "".join(map(token, range(10)))
 
 
-async def test_next_request_has_one_answer(agent: Agent, server: Running) -> None:
-    first = await agent.ask("!length 5")
-    second = await agent.continue_answer(first.context)
-    third = await agent.continue_answer(second.context)
-    await agent.ask("!text Thanks.", context=third.context)
-    body = server.journal()[-1]["body"]
-    assert not {"continue_final_message", "add_generation_prompt"} & body.keys()
-    assert [message["role"] for message in body["messages"]] == ["system", "user", "assistant", "user"]
-    assert body["messages"][2]["content"] == "".join(map(token, range(15)))
-
-
 @pytest.mark.parametrize("tools", ["native", "none"])
 async def test_only_native_tools_are_offered_again(server: Running, tools: str) -> None:
     def clock() -> str:
@@ -95,19 +84,6 @@ async def test_text_after_tool_result_is_continued(agent: Agent, server: Running
     assert cut.text + rest.text == "".join(map(token, range(6)))
 
 
-@pytest.mark.slow
-async def test_stopped_text_is_continued(agent: Agent, server: Running) -> None:
-    run = agent.run("!tokens 100 @20 hold 20 stopped")
-    run.start()
-    while len(run.responses) < 2:
-        await run.wait_for_update(len(run.responses))
-    run.cancel()
-    stopped = await run
-    server.release("stopped")
-    rest = await agent.continue_answer(stopped.context)
-    assert text(run) + rest.text == "".join(map(token, range(100)))
-
-
 async def test_what_cannot_be_continued_is_refused(agent: Agent, server: Running) -> None:
     whole = await agent.ask("!text Whole.")
     thoughts = await agent.ask('!json [{"reasoning": "First I add."}, {"finish": "length"}]')
@@ -118,15 +94,6 @@ async def test_what_cannot_be_continued_is_refused(agent: Agent, server: Running
     for spec in (QWEN3, replace(CONTINUING, always_reasons=True)):
         with pytest.raises(InputError, match="cannot continue a text"):
             Agent(connect(spec, Endpoint(server.base_url))).continue_answer(cut.context)
-
-
-@pytest.mark.slow
-async def test_failed_continuation_keeps_the_text(agent: Agent) -> None:
-    cut = await agent.ask("!length 5")
-    async with Agent(connect(CONTINUING, Endpoint("http://127.0.0.1:9/v1"))) as unreachable:
-        failed = await unreachable.continue_answer(cut.context)
-    assert failed.finish_reason == "error"
-    assert unfinished_text(failed.context.messages) == cut.text
 
 
 async def test_complete_text_is_continued_with_nothing() -> None:

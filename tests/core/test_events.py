@@ -127,14 +127,6 @@ async def test_unread_snapshots_copy_nothing(monkeypatch: pytest.MonkeyPatch) ->
     assert reading == unobserved + messages
 
 
-async def test_late_read_snapshot_has_its_own_moment() -> None:
-    run = made(CALLING, ANSWER)
-    early = [event.context async for event in run.events() if isinstance(event, StateSnapshot)]
-    late = [event for event in await listed(made(CALLING, ANSWER)) if isinstance(event, StateSnapshot)]
-    assert [len(one.context.messages) for one in late] == [len(context.messages) for context in early]
-    assert late[0] == StateSnapshot(late[0].context) != late[1]
-
-
 async def test_run_can_continue_from_a_snapshot() -> None:
     contexts = [event.context async for event in made(CALLING, ANSWER).events() if isinstance(event, StateSnapshot)]
     for context in contexts:
@@ -165,12 +157,6 @@ async def test_leaving_the_events_cancels_the_run() -> None:
         break
     await events.aclose()
     assert (await run.finished()).finish_reason == "cancelled"
-
-
-async def test_events_of_an_ended_run_are_its_end() -> None:
-    run = made(ANSWER)
-    result = await run.finished()
-    assert await listed(run) == [RunEnded(result)]
 
 
 async def test_refused_run_raises_in_its_events() -> None:

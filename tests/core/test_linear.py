@@ -127,30 +127,7 @@ def after(first: str, piece: str) -> Callable[[int], str]:
 
 
 ALPHABETS = (
-    *(
-        "`",
-        "a",
-        "1",
-        ".",
-        "<",
-        "[",
-        "]",
-        "{",
-        "(",
-        '"',
-        "\\",
-        " ",
-        "\n",
-        "*",
-        "-",
-        "/",
-        ":",
-        "=",
-        ",",
-        "&",
-        "é",
-        "\ud83d",
-    ),
+    *'`a1.<[]{("\\ \n*-/:=,&é' + "\ud83d",
     *(
         "a1",
         "a ",
@@ -174,26 +151,9 @@ NEAR_MISSES = (
     *("[1] ok ", "(p. 1) ", "[Page 1]\n", "a, from pages 1 of 9:\n", "[1]: a.pdf\n", "[1, 1]", "\u30101\u2020"),
     *("=?utf-8?q?a?= ", "=?utf-8?b?", "\r\n--a\r\n\r\n", "a: b\r\n", "\r\n--a\r\nContent-Type: message/rfc822\r\n\r\n"),
     *('<details type="reasoning">', "<think>", "\ue200cite\ue202turn0search0\ue201", "\ue200cite", "<![CDATA["),
-    *(
-        "<antArtifact a>",
-        '<details type="tool_calls" name="a">',
-        '<a href="http://x">a',
-        "<ol><li>",
-        "<pre>\n",
-        "<div hidden>",
-        "&#1",
-        "<!a",
-        "<?",
-        "\\frac{",
-        "a_{b",
-        "_x00",
-        "\ufdfa",
-        "{\\rtf1 ",
-        "\\'e4",
-        "\\u8364?",
-        "<<",
-        "<param>",
-    ),
+    *("<antArtifact a>", '<details type="tool_calls" name="a">', '<a href="http://x">a', "<ol><li>", "<pre>\n"),
+    *("<div hidden>", "&#1", "<!a", "<?", "\\frac{", "a_{b", "_x00", "\ufdfa", "{\\rtf1 ", "\\'e4", "\\u8364?", "<<"),
+    "<param>",
 )
 """What the parsers look for, whole and in part."""
 TEXTS = {piece: repeated(piece) for piece in ALPHABETS}
@@ -637,12 +597,7 @@ ALL = list(patterns())
 
 def test_patterns_are_found() -> None:
     modules = {one.where.partition(":")[0] for one in ALL}
-    assert {
-        "agent.providers.errors",
-        "agent.telemetry",
-        "agent.files.store",
-        "agent.i18n.translator",
-    } <= modules
+    assert {"agent.providers.errors", "agent.telemetry", "agent.files.store", "agent.i18n.translator"} <= modules
     assert len(ALL) > 60
     assert set(BOUNDED) <= {one.where for one in ALL}
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from PIL import Image as Pillow
 from pydantic_ai.messages import (
     BinaryContent,
-    BinaryImage,
     FilePart,
     ImageUrl,
     ModelMessage,
@@ -319,12 +318,6 @@ def test_cut_answer_leaves_alternating_turns(answer: ModelResponse | None, sent:
     assert "tool_calls" not in out[1]
 
 
-def test_consecutive_answers_are_joined() -> None:
-    sent = to_openai(prepare_messages([hello(), said("One."), said("Two."), hello()]))
-    assert [message["role"] for message in sent] == ["user", "assistant", "user"]
-    assert sent[1]["content"] == "One.\n\nTwo."
-
-
 def test_system_message_is_first_and_not_kept() -> None:
     history = [hello(), said()]
     sent = prepare_messages(history, "Be brief.")
@@ -332,13 +325,6 @@ def test_system_message_is_first_and_not_kept() -> None:
     assert len(history[0].parts) == 1
     assert to_openai(prepare_messages([said(), hello()], "Be brief."))[0] == {"role": "system", "content": "Be brief."}
     assert prepare_messages([], "Be brief.") == []
-
-
-def test_valid_history_is_returned_unchanged() -> None:
-    call = ModelResponse([ToolCallPart("f", "{}", tool_call_id="c")])
-    history = [hello(), call, ModelRequest([ToolReturnPart("f", "1", tool_call_id="c")]), said()]
-    assert all(a is b for a, b in zip(repair(history), history, strict=True))
-    assert all(a is b for a, b in zip(prepare_messages(history), history, strict=True))
 
 
 def test_call_id_can_repeat_in_later_turn() -> None:
@@ -361,11 +347,6 @@ def test_oversized_newest_turn_is_still_sent() -> None:
     assert keep_newest(history, 100) == history[2:]
     later = [*history, hello("y"), said()]
     assert keep_newest(later, 100) == later[4:]
-
-
-def test_empty_history_fits() -> None:
-    assert keep_newest([], 100) == []
-    assert keep_newest([], 100, beside=200) == []
 
 
 def test_new_message_gets_room() -> None:
@@ -400,15 +381,6 @@ def test_plain_texts_are_prepared_as_lists_of_texts(messages: list[ModelMessage]
 
 
 # --- the context ------------------------------------------------------------------------------------------------------
-
-
-def test_context_keeps_bytes_and_fields() -> None:
-    picture = BinaryImage(PICTURE.data, media_type="image/png")
-    context = Context(session_id="s", messages=(ModelRequest([UserPromptPart(["see", picture])]), said()))
-    again = Context.from_json(context.to_json())
-    assert again == context
-    assert again.to_json() == context.to_json()
-    assert context.extended(hello()).messages[:2] == context.messages
 
 
 @pytest.mark.parametrize("text", ["", "null", "[]", '{"messages": [{}]}', '{"messages": 3}'])

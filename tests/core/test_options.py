@@ -11,7 +11,6 @@ import pytest
 from agent import (
     Agent,
     Chat,
-    Context,
     Endpoint,
     InputError,
     Limits,
@@ -81,23 +80,6 @@ async def test_wrong_option_is_refused_before_any_request(server: Running, name:
     assert name in said
     assert said.endswith(KNOWN[name])
     assert len(server.journal()) == before
-
-
-def test_wrong_option_leaves_a_chat_as_it_was(server: Running) -> None:
-    with Chat(Agent(connect(QWEN3, Endpoint(server.base_url)))) as chat:
-        with pytest.raises(InputError, match="reasoning cannot be 'off'"):
-            list(chat.query("Hello", reasoning="off"))
-        assert chat.context.messages == ()
-        assert "".join(str(one.content) for one in chat.query("!text Hi.", reasoning=False)) == "Hi."
-
-
-@pytest.mark.parametrize(
-    "options",
-    [Options(), Options(reasoning="max", temperature=0, max_tokens=1), Options(seed=0, stop=("a", "b"), top_p=0)],
-    ids=repr,
-)
-def test_right_options_are_taken(options: Options) -> None:
-    Agent(FakeConnection([])).run("Hello", context=Context(), options=options)
 
 
 def test_temperature_keeps_to_the_dialect() -> None:

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import ModelMessage
 
-from agent import Agent, Chat, Endpoint, InputError, Run, RunResult, Tool, connect
+from agent import Agent, Endpoint, InputError, Run, RunResult, Tool, connect
 from agent.errors import AgentError, Conflict
 from agent.events import Event, ResponseEmitted, RunEnded, RunStarted
 from agent.files.store import MediaStore
 from agent.history import Conversation, Note
 from agent.history.memory import MemoryStore
 from agent.i18n.translator import Translator
-from agent.runtime.agent_loop import AgentLoop, MessageLog, ResultBuilder, ToolCalls
+from agent.runtime.agent_loop import AgentLoop, MessageLog, ResultBuilder
 from agent.runtime.model_request import ModelRequests
 from agent.runtime.outcome import LONGEST_REASON, Outcome
 from agent.runtime.run_stream import RunStream
@@ -221,15 +221,6 @@ async def test_failing_close_changes_nothing(agent: Agent, failure: BaseExceptio
     assert (result.finish_reason, result.text) == ("stop", "Hello.")
 
 
-@pytest.mark.parametrize("failure", FAILURES, ids=lambda one: type(one).__name__)
-async def test_failing_release_changes_nothing(
-    agent: Agent, monkeypatch: pytest.MonkeyPatch, failure: BaseException
-) -> None:
-    fail(monkeypatch, ToolCalls, "close", failure, ALWAYS)
-    result = await read(agent.run(TEXT))
-    assert (result.finish_reason, result.text) == ("stop", "Hello.")
-
-
 # --- tasks cancelled by others ----------------------------------------------------------------------------------------
 
 
@@ -307,19 +298,6 @@ async def test_run_that_never_wrote_wakes_the_sender(agent: Agent, failure: Exce
     journal.first_write.cancel()
 
 
-# --- a chat -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("failure", [*FAILURES, SystemExit(1)], ids=lambda one: type(one).__name__)
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_chat_reports_failing_end(server: Running, failure: BaseException) -> None:
-    with Chat(Agent(connect(QWEN3, Endpoint(server.base_url)))) as chat:
-        last = list(chat.query(TEXT, journal=MemoryJournal(failure)))[-1]
-        assert (last.type, "could not be saved" in str(last.content)) == ("error", True)
-        if not isinstance(failure, SystemExit):
-            assert list(chat.query("!text Again."))[-1].content == "Again."
-
-
 # --- reasons ----------------------------------------------------------------------------------------------------------
 
 REASONS = {
@@ -348,11 +326,3 @@ async def test_any_reason_is_in_receipt(agent: Agent, reason: str, when: str) ->
     assert result.note.detail == REASONS[reason]
     assert journal.last == result.note
     assert Translator("de")(result.note.detail).startswith("Angehalten")
-
-
-def test_chat_takes_a_reason(server: Running) -> None:
-    with Chat(Agent(connect(QWEN3, Endpoint(server.base_url)))) as chat:
-        for _ in chat.query(HALF):
-            chat.cancel("Enough")
-        assert chat.result is not None
-        assert chat.result.note.detail.startswith("Stopped: Enough.")

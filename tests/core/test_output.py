@@ -275,19 +275,6 @@ async def test_suspended_run_resumes_to_its_type() -> None:
     assert (await agent.resume(waiting, "The last.", output=Invoice)).output == VALUE
 
 
-async def test_tools_are_called_before_the_answer() -> None:
-    connection = FakeConnection(
-        [Step([Call("weather", '{"city": "Rome"}', "1")], "tool_call"), words('{"value": true}')]
-    )
-    result = await Agent(connection, tools=[weather]).ask("Sunny?", output=bool)
-    assert result.output is True
-
-
-async def test_plain_answer_has_no_output() -> None:
-    run = Agent(FakeConnection([words(VALID)])).run("The bill?")
-    assert ((await run).output, run.partial_output) == (None, None)
-
-
 async def test_beginnings_grow_while_the_answer_streams() -> None:
     text = '{"value": [{"number": "A", "grand_total": 1}, {"number": "B", "grand_total": 2}]}'
     run: Run[list[Invoice]] = Agent(FakeConnection([words(text)])).run("The bills?", output=list[Invoice])

@@ -74,17 +74,6 @@ def test_pillow_pictures_of_any_mode_work(mode: str) -> None:
         assert (image.format, image.size) == ("PNG", (3, 2))
 
 
-def test_rotated_picture_is_set_upright() -> None:
-    picture, out = Pillow.new("RGB", (3, 2)), io.BytesIO()
-    exif = picture.getexif()
-    exif[0x0112] = 6
-    picture.save(out, format="JPEG", exif=exif)
-    with Pillow.open(out) as image:
-        part = Image.from_pillow(image)
-    with Pillow.open(io.BytesIO(part.data)) as image:
-        assert image.size == (2, 3)
-
-
 HEADS = {
     "wav": wav(),
     "mp3": b"ID3\x04" + bytes(20),

@@ -19,7 +19,6 @@ from pydantic_ai.messages import (
     ModelRequest,
     ModelResponse,
     SystemPromptPart,
-    TextPart,
     ToolReturnPart,
     UserPromptPart,
 )
@@ -29,7 +28,6 @@ from agent.errors import AgentError, Conflict, ProviderError
 from agent.history import Note
 from agent.limits import explain_filter
 from agent.messages.openai import to_openai
-from agent.models.catalog import Price
 from tests.support import fakes
 from tests.support.cancellation import by_loop, by_thread
 from tests.support.fakes import FakeConnection, Step, Words
@@ -88,23 +86,6 @@ async def test_run_stopped_before_start_still_ends(agent: Agent, server: Running
     assert server.journal()[seen:] == []
     assert len(run.context.messages) == 2, "the prompt is not stored with an empty answer"
     await assert_continues(agent, server, run)
-
-
-async def test_unreadable_partial_answer_does_not_block_end(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = agent.run("!text Half. !stall-after 1")
-    async for _ in run:
-        monkeypatch.setattr("agent.runtime.model_request.finalize", lambda *_, **__: 1 / 0)
-        run.cancel()
-    assert run.result is not None
-    assert run.result.finish_reason == "cancelled"
-    assert run.context.messages
-
-
-async def test_stop_after_end_changes_nothing(agent: Agent) -> None:
-    run = agent.run("!text done")
-    result = await run
-    run.cancel()
-    assert (run.result, run.cancel_reason, result.finish_reason) == (result, None, "stop")
 
 
 async def test_stop_at_last_moment_gives_result() -> None:
@@ -398,46 +379,32 @@ async def test_time_limit_says_why(agent: Agent, server: Running, script: str) -
 # --- endings of providers ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("script", "reason", "text"),
-    [
-        ("!text Hello there", "stop", "Hello there"),
-        ("!length 2", "length", "## word0 word1 "),
-        ("!filter 2", "content_filter", "## word0 word1 "),
-        ("!filter 0", "error", ""),
-        ("!refusal No.", "error", ""),
-        ('!json [{"finish": "recitation"}]', "error", ""),
-        ('!json [{"content": "a"}, {"finish": "safety"}]', "content_filter", "a"),
-        ("!cut 2", "error", "## word0 word1 "),
-        ("!reset 2", "error", "## word0 word1 "),
-        ("!error-event 2", "error", "## word0 word1 "),
-        ('!json [{"content": "a"}, {"finish": "eos_token"}]', "stop", "a"),
-        ('!json [{"content": "a"}, {"finish": "abort"}]', "error", "a"),
-        ('!json [{"content": "a"}, {"finish": null}]', "error", "a"),
-    ],
-)
-async def test_script_gives_finish_reason_and_text(
-    agent: Agent, server: Running, script: str, reason: str, text: str
+BEGUN, WITHHELD = "## word0 word1 ", "The provider withheld the answer"
+BROKE_OFF = "The answer broke off: the model server ended it too early."
+ENDS: list[tuple[str, str, str | None, str | None]] = [
+    ("!text Hello there", "stop", "Hello there", ""),
+    ("!length 2", "length", BEGUN, "The answer was cut off at its maximum length."),
+    ("!filter 2", "content_filter", BEGUN, f"{WITHHELD}."),
+    ("!filter 0", "error", "", f"{WITHHELD}."),
+    ("!refusal I cannot help with that.", "error", "", f'{WITHHELD}. "I cannot help with that".'),
+    ('!json [{"finish": "recitation"}]', "error", "", f"{WITHHELD} (category: recitation)."),
+    ('!json [{"content": "a"}, {"finish": "SAFETY"}]', "content_filter", "a", f"{WITHHELD} (category: safety)."),
+    ("!tool approved {}", "suspended", "", "May the tool approved be used?"),
+    ("!tokens 900 @100", "cancelled", None, "Stopped."),
+    ("!cut 2", "error", BEGUN, BROKE_OFF),
+    ("!reset 2", "error", BEGUN, None),
+    ("!error-event 2", "error", BEGUN, None),
+    ('!json [{"content": "a"}, {"finish": "eos_token"}]', "stop", "a", ""),
+    ('!json [{"content": "a"}, {"finish": "abort"}]', "error", "a", None),
+    ('!json [{"content": "a"}, {"finish": null}]', "error", "a", BROKE_OFF),
+]
+"""A script, the reason for the end of its run, the text, and the sentence about the end."""
+
+
+@pytest.mark.parametrize(("script", "reason", "text", "ending"), ENDS)
+async def test_end_of_a_run_has_a_reason_and_a_sentence(
+    agent: Agent, server: Running, script: str, reason: str, text: str | None, ending: str | None
 ) -> None:
-    run = agent.run(script)
-    result = await run
-    assert (result.finish_reason, result.text, result.final_output) == (reason, text, text)
-    assert [response.type for response in run.responses].count("error") == (reason == "error")
-    await assert_continues(agent, server, run)
-
-
-@pytest.mark.parametrize(
-    ("script", "reason", "ending"),
-    [
-        ("!text Yes.", "stop", ""),
-        ("!length 2", "length", "The answer was cut off at its maximum length."),
-        ("!filter 2", "content_filter", "The provider withheld the answer."),
-        ("!tool approved {}", "suspended", "May the tool approved be used?"),
-        ("!tokens 900 @100", "cancelled", "Stopped."),
-        ("!cut 2", "error", "The answer broke off: the model server ended it too early."),
-    ],
-)
-async def test_reader_of_stream_sees_the_ending(agent: Agent, script: str, reason: str, ending: str) -> None:
     @tool(needs_approval=True)
     def approved() -> None: ...
 
@@ -446,7 +413,16 @@ async def test_reader_of_stream_sees_the_ending(agent: Agent, script: str, reaso
     async for _ in run:
         if reason == "cancelled":
             run.cancel()
-    assert (run.finish_reason, run.ending) == (reason, ending)
+    result = await run
+    assert (run.finish_reason, result.finish_reason) == (reason, reason)
+    assert text is None or result.text == result.final_output == text
+    assert ending is None or run.ending == ending
+    assert [one.content for one in run.responses if one.type == "error"] == [run.ending] * (reason == "error")
+    if reason == "error":
+        with pytest.raises(ProviderError) as caught:
+            result.checked()
+        assert (caught.value.kind == "refusal") is (WITHHELD in run.ending)
+    await assert_continues(agent, server, run)
 
 
 async def test_truncated_call_is_not_made(agent: Agent, server: Running) -> None:
@@ -457,41 +433,6 @@ async def test_truncated_call_is_not_made(agent: Agent, server: Running) -> None
     assert (result.finish_reason, result.text) == ("length", "Well")
     assert [response.type for response in run.responses] == ["output_text"]
     await assert_continues(agent, server, run)
-
-
-@pytest.mark.parametrize(
-    ("script", "reason", "sentence"),
-    [
-        ("!filter 2", "content_filter", "The provider withheld the answer."),
-        ("!filter 0", "error", "The provider withheld the answer."),
-        ("!refusal I cannot help with that.", "error", 'The provider withheld the answer. "I cannot help with that".'),
-        ('!json [{"finish": "SAFETY"}]', "error", "The provider withheld the answer (category: safety)."),
-    ],
-)
-async def test_withheld_answer_says_so(agent: Agent, script: str, reason: str, sentence: str) -> None:
-    run = agent.run(script)
-    result = await run
-    assert (result.finish_reason, result.note.detail) == (reason, sentence)
-    errors = [response.content for response in run.responses if response.type == "error"]
-    assert errors == ([sentence] if reason == "error" else [])
-    if errors:
-        with pytest.raises(ProviderError, match="withheld") as caught:
-            result.checked()
-        assert caught.value.kind == "refusal"
-
-
-async def test_withheld_second_answer_says_so(agent: Agent, server: Running) -> None:
-    run = with_tools(agent, quick).run("!tool quick {} !filter 0")
-    await run
-    assert [one.type for one in run.responses] == ["tool_call", "tool_call_result", "error"]
-    await assert_continues(agent, server, run)
-
-
-@pytest.mark.parametrize("hidden", [False, True])
-async def test_withheld_answer_after_hidden_reasoning(agent: Agent, hidden: bool) -> None:
-    run = agent.run('!json [{"reasoning": "Hm."}, {"finish": "content_filter"}]', ignore_reasoning=hidden)
-    await run
-    assert [one.type for one in run.responses] == (["error"] if hidden else ["reasoning"])
 
 
 @pytest.mark.parametrize(
@@ -517,16 +458,6 @@ def test_withheld_reason_is_a_short_sentence(details: dict[str, Any], sentence: 
 # --- requests and their cost ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("may_be_set", "sent"), [(True, 0.3), (False, None)])
-async def test_temperature_is_sent_only_if_allowed(server: Running, may_be_set: bool, sent: Any) -> None:
-    spec = replace(QWEN3, temperature=may_be_set)
-    async with Agent(connect(spec, Endpoint(server.base_url))) as agent:
-        await agent.ask("!text Hello", temperature=0.3, max_tokens=77)
-    body = server.journal()[-1]["body"]
-    assert body.get("temperature") == sent
-    assert 77 in (body.get("max_tokens"), body.get("max_completion_tokens"))
-
-
 @pytest.mark.parametrize(
     ("dialect", "chosen", "asked"), [("messages", None, 1024), ("messages", 50, 50), ("chat", None, None)]
 )
@@ -534,24 +465,6 @@ async def test_max_tokens_is_sent_where_required(dialect: Any, chosen: int | Non
     connection = FakeConnection([], spec=replace(fakes.SPEC, dialect=dialect))
     await Agent(connection).ask("Hello", max_tokens=chosen)
     assert connection.played.asked[0].get("max_tokens") == asked
-
-
-async def test_run_price_matches_table(server: Running) -> None:
-    spec = replace(QWEN3, price=Price(input=2.0, output=10.0))
-    async with Agent(connect(spec, Endpoint(server.base_url)), tools=[quick]) as agent:
-        result = await agent.ask("!tool quick {} !text Hello there")
-        broken = await agent.ask("!cut 2")
-        kept = Agent(connect(QWEN3, Endpoint(server.base_url)))
-        unpriced = await kept.ask("!text Hello")
-        await kept.aclose()
-    usage = result.usage
-    assert usage["input_tokens"] > 0
-    assert (
-        result.cost
-        == result.note.cost
-        == pytest.approx((usage["input_tokens"] * 2 + usage["output_tokens"] * 10) / 1e6)
-    )
-    assert (broken.cost, unpriced.cost) == (None, None)
 
 
 # --- readers and concurrent runs --------------------------------------------------------------------------------------
@@ -673,18 +586,7 @@ async def test_refusing_store_ends_run_with_its_reason(agent: Agent, at: int) ->
 # --- prompts and results ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "prompt",
-    [
-        "",
-        " \n",
-        [],
-        [{"role": "assistant", "content": "x"}],
-        [3],
-        [{"role": "cook"}],
-        [{"role": "system", "content": "x"}],
-    ],
-)
+@pytest.mark.parametrize("prompt", ["", [3], [{"role": "system", "content": "x"}]])
 async def test_bad_prompt_is_refused_before_request(agent: Agent, server: Running, prompt: Any) -> None:
     seen = len(server.journal())
     with pytest.raises(InputError):
@@ -709,18 +611,6 @@ async def test_whole_conversation_can_be_handed_on(agent: Agent, server: Running
     body = server.journal()[-1]["body"]["messages"]
     assert_accepted(body)
     assert [message["role"] for message in body] == ["system", "user", "assistant", "tool", "assistant", "user"]
-
-
-async def test_context_survives_json(agent: Agent, server: Running) -> None:
-    result = await with_tools(agent, quick).ask("!reasoning Hm. !tool quick {} !cut 3")
-    context = Context.from_json(result.context.to_json())
-    assert to_openai(context.messages) == to_openai(result.context.messages)
-    assert context.to_json() == result.context.to_json()
-    with pytest.raises(InputError):
-        Context.from_json("{}x")
-    again = await agent.ask("!text Yes.", context=context)
-    assert again.text == "Yes."
-    assert_accepted(server.journal()[-1]["body"]["messages"])
 
 
 @settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
@@ -767,17 +657,6 @@ async def test_context_is_valid_during_run(agent: Agent, server: Running) -> Non
     assert_accepted(server.journal()[-1]["body"]["messages"])
     run.cancel()
     await run
-
-
-async def test_agent_is_unchanged_by_its_runs(agent: Agent) -> None:
-    context = Context()
-    first = await agent.ask("!text One.", context=context)
-    second = await agent.ask("Hello", context=context)
-    assert context.messages == ()
-    assert "Before it I was sent 0 messages." in second.text
-    answer = first.context.messages[-1].parts[0]
-    assert isinstance(answer, TextPart)
-    assert answer.content == "One."
 
 
 @pytest.mark.parametrize("script", ["!text Yes.", "!status 400", "!cut"])

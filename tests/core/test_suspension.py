@@ -172,12 +172,6 @@ async def test_other_calls_run_and_keep_their_results(agent: Agent, server: Runn
     assert [message["role"] for message in sent(server)] == ["user", "assistant", "tool", "tool", "tool"]
 
 
-async def test_invalid_call_asks_nobody(agent: Agent) -> None:
-    result = await agent.ask('!tools pay {"amount": "much"} ask_user {} !text Well.')
-    assert (result.finish_reason, result.text, PAID) == ("stop", "Well.", [])
-    assert "amount" in results(result)["pay"]
-
-
 @pytest.mark.parametrize("calls", [ASK, f"{ASK} look {{}}", f"look {{}} {PAY}"])
 async def test_conversation_continues_without_resuming(agent: Agent, server: Running, calls: str) -> None:
     run = agent.run(f"!tools {calls}")
@@ -190,18 +184,6 @@ async def test_conversation_continues_without_resuming(agent: Agent, server: Run
     assert "interrupted" in " ".join(str(m.get("content")) for m in sent(server) if m["role"] == "tool")
     dropped = agent.resume(result.suspension or "", {one.call_id: Refuse() for one in result.pending})
     assert (await dropped).finish_reason == "stop"
-    sent(server)
-
-
-async def test_stop_during_other_calls_answers_pending_ones(agent: Agent, server: Running) -> None:
-    run = agent.run(f"!tools {ASK} waits {{}}").start()
-    while len(run.responses) < 2:
-        await run.wait_for_update(len(run.responses), timeout=5)
-    run.cancel()
-    result = await run
-    assert (result.finish_reason, result.suspension, result.pending) == ("cancelled", None, ())
-    assert {r.content["name"] for r in run.responses if r.type == "tool_call_result"} == {"ask_user", "waits"}  # type: ignore[index]
-    assert (await agent.ask("!text Yes.", context=run.context)).text == "Yes."
     sent(server)
 
 
@@ -462,14 +444,6 @@ def test_no_leaf_of_record_can_be_changed(path: tuple[Any, ...]) -> None:
     assert reason(forged(change)) == "tampered"
 
 
-@settings(max_examples=examples(300))
-@given(st.integers(0, len(SEALED) - 1), st.sampled_from([*string.ascii_letters, *string.digits, *"-_.=+ \u00e9\x00"]))
-def test_no_character_of_seal_can_be_changed(at: int, character: str) -> None:
-    changed = SEALED[:at] + character + SEALED[at + 1 :]
-    if changed not in (SEALED, SEALED + " "):
-        assert reason(changed) in ("tampered", "truncated", "key")
-
-
 @pytest.mark.parametrize("at", [0, 2, 3, len(SEALED) - 44, -1], ids=["key", "dot", "length", "last-dot", "spare-bits"])
 def test_every_variant_of_a_character_is_detected(at: int) -> None:
     for character in {*string.ascii_letters, *string.digits, *"-_."} - {SEALED[at]}:
@@ -651,24 +625,3 @@ async def test_run_resumes_once_in_another_process(
     with pytest.raises(SuspensionError) as refused:
         await mine.resume(result.suspension or "", Approve())
     assert (refused.value.reason, PAID) == ("used", [])
-
-
-OTHER_PROCESS = """
-import sys
-from agent import Seals, SuspensionError
-try:
-    Seals().open(sys.argv[1])
-except SuspensionError as refused:
-    print(refused.reason, refused)
-"""
-
-
-@pytest.mark.slow
-async def test_record_of_process_without_keys_needs_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SUSPENSION_KEYS", raising=False)
-    command = [sys.executable, "-c", OTHER_PROCESS, Seals().seal(sample())]
-    done = await asyncio.to_thread(
-        subprocess.run, command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.stdout.startswith("key This suspended run was sealed with a key that is not known here."), done.stderr
-    assert "Set SUSPENSION_KEYS" in done.stdout

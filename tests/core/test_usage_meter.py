@@ -119,43 +119,29 @@ def test_run_without_successful_request_has_no_cost() -> None:
     assert UsageMeter().cost(Price(input=1.0, output=1.0)) is None
 
 
+CACHED = {"cached_tokens": 60}
+RESPONSES = {"input_tokens": 100, "input_tokens_details": CACHED, "output_tokens": 7}
+CHAT = {"prompt_tokens": 100, "prompt_tokens_details": CACHED, "completion_tokens": 7}
+MESSAGES = {"input_tokens": 40, "cache_read_input_tokens": 60, "output_tokens": 7}
+GENERATE = {"promptTokenCount": 100, "cachedContentTokenCount": 60, "candidatesTokenCount": 3, "thoughtsTokenCount": 4}
+
+
 @pytest.mark.parametrize(
-    ("provider", "flavor", "usage"),
+    ("provider", "model", "flavor", "usage"),
     [
-        (
-            "openai",
-            "responses",
-            {"input_tokens": 100, "input_tokens_details": {"cached_tokens": 60}, "output_tokens": 7},
-        ),
-        (
-            "openai",
-            "chat",
-            {"prompt_tokens": 100, "prompt_tokens_details": {"cached_tokens": 60}, "completion_tokens": 7},
-        ),
-        ("anthropic", "default", {"input_tokens": 40, "cache_read_input_tokens": 60, "output_tokens": 7}),
-        (
-            "google",
-            "default",
-            {
-                "promptTokenCount": 100,
-                "cachedContentTokenCount": 60,
-                "candidatesTokenCount": 3,
-                "thoughtsTokenCount": 4,
-            },
-        ),
+        ("openai", "gpt-5", "responses", RESPONSES),
+        ("openai", "gpt-5", "chat", CHAT),
+        ("anthropic", "claude-sonnet-4-5", "default", MESSAGES),
+        ("google", "gemini-2.5-flash", "default", GENERATE),
     ],
 )
-def test_cached_tokens_count_as_input_for_every_vendor(provider: str, flavor: str, usage: dict[str, Any]) -> None:
+def test_cached_tokens_count_as_input_for_every_vendor(
+    provider: str, model: str, flavor: str, usage: dict[str, Any]
+) -> None:
     """`UsageMeter.cost` relies on this, because vendors report cached tokens in two ways."""
-    name = "usageMetadata" if provider == "google" else "usage"
-    model = {"openai": "gpt-5", "anthropic": "claude-sonnet-4-5", "google": "gemini-2.5-flash"}[provider]
-    found = RequestUsage.extract(
-        {"model": model, "modelVersion": model, name: usage},
-        provider=provider,
-        provider_url="",
-        provider_fallback=provider,
-        api_flavor=flavor,
-    )
+    said = {"model": model, "modelVersion": model, "usageMetadata" if provider == "google" else "usage": usage}
+    where = {"provider_url": "", "provider_fallback": provider, "api_flavor": flavor}
+    found = RequestUsage.extract(said, provider=provider, **where)
     assert (found.input_tokens, found.cache_read_tokens, found.output_tokens) == (100, 60, 7)
 
 

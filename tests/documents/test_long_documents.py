@@ -223,12 +223,6 @@ async def test_workbook_is_read_by_sheets(server: Running, tmp_path: Path) -> No
     assert "costs.xlsx, from sheet 2 of 2:" in sent(server)
 
 
-async def test_short_document_brings_no_tools(server: Running, tmp_path: Path) -> None:
-    (tmp_path / "short.pdf").write_bytes(pdf(["The rent of the hall is 812 euros."]))
-    await agent_for(server).ask(["!text Short.", tmp_path / "short.pdf"])
-    assert not offered(server)
-
-
 async def test_own_tool_of_the_name_stays(server: Running, report: Path) -> None:
     @tool
     def search_files(query: str) -> str:
@@ -246,15 +240,6 @@ async def test_suspended_run_resumes_with_the_tools(server: Running, report: Pat
     assert result.finish_reason == "suspended"
     resumed = await agent.resume(result.suspension or "", "30")
     assert resumed.text.startswith("Read.")
-    assert "95 crowns" in sent(server)
-
-
-async def test_chat_of_another_process_has_the_tools(server: Running, report: Path, tmp_path: Path) -> None:
-    address = f"sqlite:///{tmp_path / 'chats.db'}"
-    async with Chat(agent_for(server), store=address, id="lease") as chat:
-        await chat.ask(["!text First.", report])
-    async with Chat(agent_for(server), store=address, id="lease") as chat:
-        assert (await chat.ask(READ_30)).text == "Read."
     assert "95 crowns" in sent(server)
 
 
@@ -447,14 +432,6 @@ async def test_text_file_of_too_many_characters_is_refused(server: Running, tmp_
     assert len(server.journal()) == asked
 
 
-async def test_html_file_of_a_prompt_is_read_without_its_tags(server: Running, tmp_path: Path) -> None:
-    rows = "<p class='minutes'>The committee met.</p>\n" * 2_000
-    (tmp_path / "page.html").write_text(f"<body>{rows}<p>The <b>hall</b> rent is 812.</p>{rows}</body>")
-    await agent_for(server, WITHOUT).ask(["!text What is the hall rent?", tmp_path / "page.html"])
-    assert "The hall rent is 812." in sent(server)
-    assert "class=" not in sent(server)
-
-
 # --- text files on the page -------------------------------------------------------------------------------------------
 
 
@@ -471,46 +448,6 @@ async def test_long_text_file_brings_the_tools(page: Conversations, server: Runn
     await say(page, f"!tool read_pages {read} !text Read.", chat, tools=True)
     assert f"costs.csv, section {number} of {len(sections)}:" in sent(server)
     assert "boat,95 crowns" in sent(server)
-
-
-async def test_text_files_that_fit_only_alone_are_named_as_read(
-    page: Conversations, server: Running, tmp_path: Path
-) -> None:
-    for name in ("first", "second"):
-        text = f"{name} file\n" * (document_room(WITH_TOOLS) // 12)
-        (tmp_path / f"{name}.txt").write_text(text[: document_room(WITH_TOOLS) * 2 // 3])
-    chat = await say(page, "!text A.", files=(tmp_path / "first.txt", tmp_path / "second.txt"), tools=True)
-    assert "Text read from second.txt: section" in (await view_of(page, "ann", chat)).texts[0]
-    assert set(offered(server)) == {"search_files", "read_pages"}
-
-
-async def test_later_question_gets_other_passages_of_a_text_file(
-    page: Conversations, server: Running, table: Path
-) -> None:
-    chat = await say(page, "!text A. What is the hall rent?", files=(table,), tools=False)
-    first = sent(server)
-    assert "hall rent,812" in first
-    assert "95 crowns" not in first
-    assert len(first) < len(TABLE) / 10, "the file itself is not sent"
-    await say(page, "!text B. How many crowns was the boat?", chat, tools=False)
-    assert "Text of the document costs.csv (text, " in sent(server)
-    assert "95 crowns" in sent(server)
-    assert sent(server, -3) == first
-    message = await last_message(page, chat)
-    await page.edit(ANN, chat, message, "!text C. And the hall rent?", Choices())
-    await settle(page)
-    assert "hall rent,812" in sent(server)
-    assert "95 crowns" not in sent(server)
-
-
-async def test_edited_question_about_a_text_file_gets_its_passages(
-    page: Conversations, server: Running, table: Path
-) -> None:
-    chat = await say(page, "!text A. What is the hall rent?", files=(table,), tools=False)
-    await page.edit(ANN, chat, await last_message(page, chat), "!text B. How many crowns was the boat?", Choices())
-    await settle(page)
-    assert "95 crowns" in sent(server)
-    assert "hall rent,812" not in sent(server)
 
 
 async def test_long_html_file_is_read_without_its_tags(page: Conversations, server: Running, tmp_path: Path) -> None:
@@ -536,13 +473,6 @@ async def test_text_of_a_file_is_not_taken_for_that_of_a_picture(
     await settle(page)
     assert "image_url" in sent(server)
     assert "95 crowns" in sent(server)
-
-
-async def test_long_text_file_is_stored_for_its_owner(page: Conversations, table: Path) -> None:
-    await say(page, "!text First.", files=(table,), tools=False)
-    [id_] = await page.media.files(ANN.owner)
-    assert (await page.media.read(ANN.owner, id_)).data == TABLE.encode()
-    assert not await page.media.files(BOB.owner)
 
 
 async def last_message(page: Conversations, chat: str) -> str:

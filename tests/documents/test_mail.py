@@ -55,17 +55,21 @@ RTF = (
     "\n"
     r"\u-10179?\u-8704? {\field{\*\fldinst HYPERLINK x}{\fldrslt here}}}"
 )
+
+
+def beside(*parts: bytes) -> bytes:
+    """Return the same text in several forms."""
+    return multipart("alternative", *parts)
+
+
+NOON = [f"{SHOWN}At noon"]
 MAILS = {
     "texts around a picture": (
         multipart("mixed", text_part("Here it is:"), PICTURE, text_part("The rent is 812.")),
         [f"{SHOWN}Here it is:\n\nThe rent is 812.", f"{NAMED}a.png"],
     ),
     "a forwarded message that is encoded": (
-        multipart(
-            "mixed",
-            text_part("See:"),
-            INNER,
-        ),
+        multipart("mixed", text_part("See:"), INNER),
         [f"{SHOWN}See:", "Forwarded message:\nFrom: bob@example.org\n\nAt noon"],
     ),
     "parts that cannot be told apart": (
@@ -76,28 +80,15 @@ MAILS = {
         b"Content-Type: text/plain\nContent-Transfer-Encoding: quoted-printable\n\nAt = \n=C3=A9 =\nnoon",
         [f"{SHOWN}At \u00e9 noon"],
     ),
-    "blank plain text beside HTML": (
-        multipart("alternative", text_part("\u00a0 \n"), text_part("<p>At <b>noon</b>", "html")),
-        [f"{SHOWN}At noon"],
-    ),
-    "plain text beside HTML": (
-        multipart("alternative", text_part("At noon"), text_part("<p>Not this", "html")),
-        [f"{SHOWN}At noon"],
-    ),
+    "blank plain text beside HTML": (beside(text_part("\u00a0 \n"), text_part("<p>At <b>noon</b>", "html")), NOON),
+    "plain text beside HTML": (beside(text_part("At noon"), text_part("<p>Not this", "html")), NOON),
     "HTML with a picture beside a blank text": (
-        multipart(
-            "alternative",
-            text_part(""),
-            multipart("related", text_part("<p>At noon", "html"), PICTURE, boundary="c"),
-        ),
+        beside(text_part(""), multipart("related", text_part("<p>At noon", "html"), PICTURE, boundary="c")),
         [f"{SHOWN}At noon", f"{NAMED}a.png"],
     ),
     "text with a name": (multipart("mixed", text_part("See:"), NOTES), [f"{SHOWN}See:\n\nnotes.txt:\nBring it."]),
     "unknown charset": (text_part("Hall 7: שלום", charset="iso-8859-8-i"), [f"{SHOWN}Hall 7: שלום"]),
-    "wrong charset": (
-        b"Content-Type: text/plain; charset=us-ascii\n\n" + "Größe".encode("cp1252"),
-        [f"{SHOWN}Größe"],
-    ),
+    "wrong charset": (b"Content-Type: text/plain; charset=us-ascii\n\n" + "Größe".encode("cp1252"), [f"{SHOWN}Größe"]),
     "charset that nobody knows": (
         b"Content-Type: text/plain; charset=x-none\n\n" + "Größe".encode(),
         [f"{SHOWN}Größe"],
@@ -111,17 +102,11 @@ MAILS = {
         text_part("<bold>At</bold> noon,\n<color><param>red</param>a << b</color>\n\n\nBring it.", "enriched"),
         [f"{SHOWN}At noon, a < b\n\nBring it."],
     ),
-    "RTF": (
-        text_part(RTF, "rtf"),
-        [f"{SHOWN}Gr\u00f6\u00dfe \u2013 5 \u20ac {{a}}\tb\n\U0001f600 here"],
-    ),
-    "RTF beside plain text": (
-        multipart("alternative", text_part("At noon"), text_part(RTF, "rtf")),
-        [f"{SHOWN}At noon"],
-    ),
-    "RTF that breaks off": (text_part("{\\rtf1 {At {noon\\'", "rtf"), [f"{SHOWN}At noon"]),
+    "RTF": (text_part(RTF, "rtf"), [f"{SHOWN}Gr\u00f6\u00dfe \u2013 5 \u20ac {{a}}\tb\n\U0001f600 here"]),
+    "RTF beside plain text": (beside(text_part("At noon"), text_part(RTF, "rtf")), NOON),
+    "RTF that breaks off": (text_part("{\\rtf1 {At {noon\\'", "rtf"), NOON),
     "invitation beside HTML": (
-        multipart("alternative", text_part("<p>Come!", "html"), b"Content-Type: text/calendar\n\nBEGIN:VCALENDAR"),
+        beside(text_part("<p>Come!", "html"), b"Content-Type: text/calendar\n\nBEGIN:VCALENDAR"),
         [f"{SHOWN}Come!", f"{NAMED}text/calendar"],
     ),
     "invitation with an event": (
@@ -140,8 +125,8 @@ MAILS = {
         [f"{SHOWN}https://example.org/pay\n x"],
     ),
     "plain text that asks for HTML": (
-        multipart("alternative", text_part("Please use a program that shows HTML."), text_part("<p>At noon", "html")),
-        [f"{SHOWN}At noon"],
+        beside(text_part("Please use a program that shows HTML."), text_part("<p>At noon", "html")),
+        NOON,
     ),
     "note that a mail was read": (
         multipart(
@@ -237,10 +222,7 @@ PAGES = {
         "<input type=hidden value=x><input type=password value=y>",
         "Name Ann\n\u2612 Pets \u2610 Garden",
     ),
-    "numbers of lists": (
-        "<ol type=a start=2><li>x<li>y</ol><ol type=I><li value=4>z</ol>",
-        "b. x\nc. y\nIV. z",
-    ),
+    "numbers of lists": ("<ol type=a start=2><li>x<li>y</ol><ol type=I><li value=4>z</ol>", "b. x\nc. y\nIV. z"),
     "choices": (
         "<select><option>a<option selected>b</select>, <select><option>c</option><option>d</option></select>",
         "b, c",

@@ -309,12 +309,7 @@ def test_headers_lists_and_headings_of_word() -> None:
 
 @pytest.mark.parametrize(
     ("number", "form", "text"),
-    [
-        (4, "decimal", "4"),
-        (4, "lowerRoman", "iv"),
-        (28, "upperLetter", "BB"),
-        (3, "decimalZero", "03"),
-    ],
+    [(4, "decimal", "4"), (4, "lowerRoman", "iv"), (28, "upperLetter", "BB"), (3, "decimalZero", "03")],
 )
 def test_numbers_of_lists(number: int, form: str, text: str) -> None:
     assert counted(number, form) == text

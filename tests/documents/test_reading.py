@@ -63,11 +63,7 @@ READ = {
         Document(DOCX, "Flat", ("Costs\n\nThe rent is 812 euros.", "Terms\n\nThree months.\n\nRoom\tm²\nHall\t7")),
     ),
     "pptx": (DECK, PPTX, Document(PPTX, "", ("Plan\n\nBuild it\n\nNotes:\nSay hello", "End\n\nThanks"))),
-    "xlsx": (
-        BOOK,
-        XLSX,
-        Document(XLSX, "", ("Costs\nMonth\tRent\nMay\t812\nJune\t812.5", "Empty", "More\n\t\tfar")),
-    ),
+    "xlsx": (BOOK, XLSX, Document(XLSX, "", ("Costs\nMonth\tRent\nMay\t812\nJune\t812.5", "Empty", "More\n\t\tfar"))),
     "eml": (
         mail("At noon?\nAnn", markup="<p>Not this", attached="menu.pdf"),
         EML,

@@ -379,15 +379,6 @@ async def entry_follows_only_earlier_ones(trial: Trial) -> None:
 
 
 @law("base")
-async def entry_is_never_overwritten(trial: Trial) -> None:
-    """A second entry with a used id is refused."""
-    record, (entry,) = await started(trial.store, "first")
-    with refused(HistoryError, "a save of an entry with a used id"):
-        await trial.store.save(record, [replace(entry, message=prompt("second"))])
-    same(prompts(await trial.store.history(record)), ["first"], "the history")
-
-
-@law("base")
 async def reader_sees_no_refused_save(trial: Trial) -> None:
     """A reader never sees anything of a save that is then refused."""
     store = trial.store

@@ -179,29 +179,6 @@ async def test_list_and_sizes_read_no_messages(tmp_path: Path, monkeypatch: pyte
         assert len(read) == 1
 
 
-@pytest.mark.parametrize("way", ["delete", "erase"])
-async def test_deleted_text_is_in_no_file(tmp_path: Path, way: str) -> None:
-    async with aclosing(await JsonStore.open(tmp_path)) as store:
-        await started(store, "kept", owner=MALLORY)
-        entries = chain(prompt("hunter2"))
-        record = await store.save(Conversation(owner=ALICE, title="hunter2", head_id=entries[0].id), entries)
-        await store.runs.append(events_of(record, 1))
-        assert found(tmp_path, b"hunter2")
-        before = files_in(tmp_path)
-        if way == "delete":
-            await store.delete(record.id, owner=ALICE)
-        else:
-            assert await store.retention.erase(record)
-        assert not found(tmp_path, b"hunter2")
-        left = files_in(tmp_path)
-        assert left < before
-        assert sorted(path.name for path in left if path.parent.name != "ids") == [
-            "entries.jsonl",
-            "lock",
-            "record.jsonl",
-        ]
-
-
 async def test_only_this_user_can_read_the_files(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
@@ -361,33 +338,12 @@ async def test_end_of_an_answer_waits_after_one_in_vain(tmp_path: Path, monkeypa
         assert (await ending).revision == 2
 
 
-async def test_many_can_create_the_folder_at_once(tmp_path: Path) -> None:
-    stores = await asyncio.gather(*(JsonStore.open(tmp_path / "new" / "history") for _ in range(8)))
-    record, entries = await started(stores[0])
-    for store in stores:
-        assert await store.history(record) == entries
-        await store.aclose()
-
-
 async def test_unusable_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "file", tmp_path / "file" / "history"):
         with pytest.raises(ConfigError, match=r"File exists|Not a directory") as caught:
             await JsonStore.open(path)
         assert str(tmp_path) in str(caught.value)
-
-
-async def test_close_waits_for_save(tmp_path: Path) -> None:
-    store = await JsonStore.open(tmp_path)
-    saving = asyncio.create_task(started(store, "1"))
-    await asyncio.sleep(0)
-    await store.aclose()
-    record, entries = await saving
-    for call in (store.history(record), store.save(record)):
-        with pytest.raises(HistoryError, match="closed"):
-            await call
-    async with aclosing(await JsonStore.open(tmp_path)) as store:
-        assert await store.history(record) == entries
 
 
 async def test_clock_that_stands_still_changes_no_order(tmp_path: Path) -> None:
@@ -397,13 +353,3 @@ async def test_clock_that_stands_still_changes_no_order(tmp_path: Path) -> None:
     async with aclosing(await JsonStore.open(tmp_path, clock=lambda: at - timedelta(days=1))) as store:
         records.append((await started(store, "set back"))[0])
         assert [record.id for record in await store.list(ALICE)] == [record.id for record in records[::-1]]
-
-
-async def test_large_conversation_is_stored(tmp_path: Path) -> None:
-    async with aclosing(await JsonStore.open(tmp_path)) as store:
-        record, entries = await started(store, *(f"{number} " + "x" * 100_000 for number in range(100)))
-        more = chain(prompt("more"), after=record.head_id)
-        record = await store.save(replace(record, head_id=more[0].id), more)
-        assert await store.history(record) == [*entries, *more]
-        assert await store.history(record, limit=1) == more
-        assert [hit.entry_id for hit in await store.search(ALICE, "57 x")] == [entries[57].id]

@@ -95,20 +95,3 @@ def test_unreadable_url_is_refused_without_password(url: str) -> None:
     with pytest.raises(ConfigError, match="SUSPENSION_LEDGER is") as refused:
         ledger_of({"SUSPENSION_LEDGER": url})
     assert "wrong-word" not in str(refused.value)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(("driver", "url"), [("psycopg", "postgresql://localhost/a"), ("redis", "redis://localhost")])
-def test_missing_driver_of_ledger_is_named(driver: str, url: str) -> None:
-    script = f"""
-import sys
-sys.modules[{driver!r}] = None
-from agent.errors import ConfigError
-from agent.suspension.seals import ledger_of
-try:
-    ledger_of({{"SUSPENSION_LEDGER": {url!r}}})
-except ConfigError as error:
-    print(error)
-"""
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
-    assert "pip install -r requirements-stores.txt" in done.stdout, done.stderr

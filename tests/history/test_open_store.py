@@ -71,10 +71,7 @@ async def test_cause_is_told_and_the_address_only_to_the_owner(cause: str, url: 
 @pytest.mark.parametrize(
     ("said", "cause"),
     [
-        (
-            'connection to server at "tls.example" failed: FATAL:  password authentication failed',
-            "credentials",
-        ),
+        ('connection to server at "tls.example" failed: FATAL:  password authentication failed', "credentials"),
         ('FATAL:  role "refused" does not exist', "credentials"),
         ('no pg_hba.conf entry for host "10.0.0.1", user "ann", no encryption', "credentials"),
         ("Error 111 connecting to password.example:6379. Connection refused.", "nobody_listens"),

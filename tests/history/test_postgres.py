@@ -240,17 +240,6 @@ except ConfigError as error:
 # The stored text
 
 
-async def test_conversation_of_ten_megabytes_is_kept(url: str) -> None:
-    async with aclosing(await PostgresStore.open(url)) as store:
-        record, entries = await started(store, *(f"{number} {'word ' * 25_000}" for number in range(80)))
-        assert await store.retention.size() > 10_000_000
-        assert await store.history(record) == entries
-        assert [hit.entry_id for hit in await store.search(ALICE, "79 word")] == [entries[79].id]
-        assert [text async for text in store.retention.texts(ALICE)] != []
-        await store.delete(record.id, owner=ALICE)
-        assert await store.retention.size() == 0
-
-
 async def test_odd_text_is_kept_byte_for_byte(server: PostgresServer, url: str) -> None:
     odd = "NUL \0, backslash \\ \\0 \\u0000, lone \ud83d, joined \ud83d\ude00, \x1f, \ufffe"
     name = url.rpartition("/")[2]

@@ -93,20 +93,6 @@ async def test_save_with_lost_reply_is_stored_once(store: RedisStore, monkeypatc
     assert (await store.get(record.id, owner=ALICE)).title == "New"
 
 
-async def test_cancelled_calls_leave_no_reply_to_others(store: RedisStore) -> None:
-    records = [(await started(store, f"{number}", owner=f"visitor:{number}"))[0] for number in range(4)]
-    for ticks in range(30):
-        calls = [asyncio.create_task(store.get(one.id, owner=one.owner)) for one in records * 6]
-        for _ in range(ticks):
-            await asyncio.sleep(0)
-        for call in calls[::2]:
-            call.cancel()
-        read = await asyncio.gather(*calls, return_exceptions=True)
-        for one, found in zip(records * 6, read, strict=True):
-            assert found == one or isinstance(found, asyncio.CancelledError)
-    assert [await store.get(one.id, owner=one.owner) for one in records] == records
-
-
 async def test_many_calls_share_few_connections(store: RedisStore) -> None:
     record, _ = await started(store)
     found = await asyncio.gather(*(store.get(record.id, owner=ALICE) for _ in range(300)))

@@ -18,7 +18,7 @@ from unittest.mock import ANY
 import pytest
 
 from agent.errors import ConfigError, HistoryError
-from agent.history import HistoryStore, now
+from agent.history import now
 from agent.history.sql.database import LEASE, VERSION
 from agent.history.sql.sqlite import SqliteStore
 from agent.history.sql.sqlite_wipe import empty_log, shrink, wipe_pages
@@ -232,18 +232,6 @@ async def test_wipe_copies_no_file_and_shrinks_it(tmp_path: Path) -> None:
     assert (tmp_path / "history.db").stat().st_size < 400_000
 
 
-async def test_close_waits_for_save(tmp_path: Path) -> None:
-    store = await SqliteStore.open(tmp_path / "history.db")
-    saving = asyncio.create_task(started(store, "1"))
-    await asyncio.sleep(0)
-    await store.aclose()
-    record, entries = await saving
-    with pytest.raises(HistoryError, match="closed"):
-        await store.history(record)
-    async with aclosing(await SqliteStore.open(tmp_path / "history.db")) as store:
-        assert await store.history(record) == entries
-
-
 @pytest.mark.slow
 async def test_script_without_close_still_ends(tmp_path: Path) -> None:
     script = f"""
@@ -274,32 +262,6 @@ async def test_only_this_user_can_read_the_file(tmp_path: Path) -> None:
     path.chmod(0o644)
     await (await SqliteStore.open(path)).aclose()
     assert path.stat().st_mode & 0o777 == 0o600
-
-
-async def test_deletion_frees_space(tmp_path: Path) -> None:
-    file = tmp_path / "history.db"
-    async with aclosing(await SqliteStore.open(file)) as store:
-        empty = file.stat().st_size
-        record, _ = await started(store, *("hunter2 " * 90_000 for _ in range(8)))
-    large = file.stat().st_size
-    async with aclosing(await SqliteStore.open(file)) as store:
-        assert await store.retention.erase(record)
-    with closing(sqlite3.connect(file)) as base:
-        assert base.execute("SELECT count(*) FROM entries").fetchone() == (0,)
-    assert file.stat().st_size < empty + (large - empty) / 10
-
-
-async def test_stores_of_one_file_wait_for_each_other(tmp_path: Path) -> None:
-    async def talk(store: HistoryStore) -> None:
-        record, _ = await started(store, "0")
-        for turn in range(1, 40):
-            record = await grown(store, record, chain(prompt(f"{turn}"), after=record.head_id))
-        assert prompts(await store.history(record)) == [f"{turn}" for turn in range(40)]
-
-    stores = [await SqliteStore.open(tmp_path / "history.db") for _ in range(3)]
-    await asyncio.gather(*map(talk, stores))
-    for store in stores:
-        await store.aclose()
 
 
 async def test_newer_schema_is_refused_and_untouched(tmp_path: Path) -> None:

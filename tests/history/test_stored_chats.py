@@ -1,7 +1,6 @@
 """Chats with a store and an id: continued by that id, also in another process, and never overwritten by each other."""
 
 import asyncio
-import socket
 import threading
 import traceback
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
@@ -266,22 +265,6 @@ def test_two_resumes_at_once_make_the_call_once(open_chat: Callable[..., Chat]) 
     assert DELETED == ["x"]
 
 
-@pytest.mark.slow
-@ALL
-def test_conflict_leaves_stored_chat_as_it_was(
-    open_chat: Callable[..., Chat], caplog: pytest.LogCaptureFixture
-) -> None:
-    slow, quick = open_chat(), open_chat()
-    slow.say("!text One.")
-    answer = slow.query("!tokens 3 !wait 1 !text Late.")
-    next(answer)
-    quick.say("!text Two.")
-    kept = said(open_chat())
-    assert [one.type for one in answer][-1] == "error"
-    assert said(open_chat()) == kept
-    assert not any(record.exc_info for record in caplog.records)
-
-
 def test_failed_resume_is_not_repeated(open_chat: Callable[..., Chat]) -> None:
     open_chat().say('!tool delete {"name": "x"} !cut 2')
     chat = open_chat()
@@ -350,20 +333,3 @@ def test_absent_server_is_named_without_traceback_of_its_driver(
     assert "redis/" not in said
     assert "hush" not in said
     assert len(server.journal()) == seen
-
-
-@pytest.mark.full  # it waits for the whole time that a server has to greet
-def test_silent_server_is_asked_once(server: Running) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        port = silent.getsockname()[1]
-        agent = Agent(connect(QWEN3, Endpoint(server.base_url)))
-        said = rf":{port} cannot be reached \(it does not answer\)\. Start it"
-        with (
-            Chat(agent, store=f"redis://:hush@127.0.0.1:{port}", id=ID) as chat,
-            pytest.raises(StoreUnavailable, match=said),
-        ):
-            chat.say("Hello")
-        silent.accept()[0].close()
-        silent.setblocking(False)
-        with pytest.raises(BlockingIOError):
-            silent.accept()

@@ -77,15 +77,9 @@ BROKEN: Mapping[str, tuple[Callable[[str], str], str]] = {
     "untranslated": (lambda text: text.replace('"Neuer Chat"', '""'), "'New chat' is not translated"),
     "missing": (lambda text: text.replace('msgid "New chat"', 'msgid "Newer chat"'), "'New chat' is missing"),
     "unused": (lambda text: text.replace('msgid "New chat"', 'msgid "Newer chat"'), "'Newer chat' is not used"),
-    "other field": (
-        lambda text: text.replace("{count} Bilder", "{number} Bilder"),
-        "picture' has other fields",
-    ),
+    "other field": (lambda text: text.replace("{count} Bilder", "{number} Bilder"), "picture' has other fields"),
     "no plural": (lambda text: text.replace('[1] "{count} Bilder"', '[1] ""'), "'{count} picture' is not translated"),
-    "fuzzy": (
-        lambda text: text.replace('msgid "New chat"', '#, fuzzy\nmsgid "New chat"'),
-        "is marked as fuzzy",
-    ),
+    "fuzzy": (lambda text: text.replace('msgid "New chat"', '#, fuzzy\nmsgid "New chat"'), "is marked as fuzzy"),
     "white space": (lambda text: text.replace('"Neuer Chat"', '"Neuer Chat "'), "'New chat' has white space"),
     "no catalogue": (lambda text: text.replace("msgstr", "msgsrt"), "de.po: "),
 }

@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,6 @@ from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.visitor import Visitor
 from agent.web.media_route import headers_of
-from agent.web.ui.api import stream_answer
 from tests.support import dialects
 from tests.support.dialect_server import Playing, Reply
 from tests.support.gate_rows import gate_rows
@@ -174,9 +172,7 @@ async def test_tool_picture_reaches_model_converted(server: Playing, name: str) 
 
     calls = {
         "responses": openai_responses.reply(
-            openai_responses.created(),
-            openai_responses.call("{}", name="draw"),
-            openai_responses.completed(),
+            openai_responses.created(), openai_responses.call("{}", name="draw"), openai_responses.completed()
         ),
         "messages": anthropic_messages.reply(
             anthropic_messages.begin(),
@@ -385,33 +381,6 @@ async def test_files_of_tools_are_in_the_result_and_displayed(
     assert "Here: (audio/wav) (application/zip)" in shown
 
 
-async def test_tool_media_match_reload_and_are_served(page: Conversations, scripted: Running) -> None:
-    live = await page.send(
-        Visitor(owner=OWNER), None, {"text": "!tools drawing {} report {} !text Done."}, Choices(tools=True)
-    )
-    assert live is not None
-    shown: set[str] = set()
-    async for view in watch(page, OWNER, live.conversation):
-        for text in view.texts:
-            for id_ in (id_ for id_ in _ids(text) if id_ not in shown):
-                shown.add(id_)
-                assert (await page.media.read(OWNER, id_)).data, "a shown file is missing"
-    assert {id_.rpartition(".")[2] for id_ in shown} == {"png", "wav", "bin"}
-    await live.run
-    await asyncio.sleep(0)
-    assert (await view_of(page, OWNER, live.conversation)).turns == view.turns
-    assert live.run.result is not None
-    assert sorted(file.data for file in live.run.result.files) == sorted([PNG, WAV, b"PK"])
-    [said] = [one async for one in stream_answer(live)]
-    assert "media/" in json.dumps(said), "a program is not told"
-    again = await page.send(Visitor(owner=OWNER), live.conversation, {"text": "!text Yes."}, Choices(tools=True))
-    assert again is not None
-    assert (await again.run).finish_reason == "stop"
-    bodies = [line["body"]["messages"] for line in scripted.journal()[-3:]]
-    for before, after in pairwise(bodies):
-        assert json.dumps(after).startswith(json.dumps(before)[:-1]), "the names of files have changed"
-
-
 def _ids(text: str) -> list[str]:
     return re.findall(r"media/([0-9a-f]{64}\.\w+)", text)
 
@@ -480,9 +449,7 @@ async def test_files_are_judged_alone_and_together(tmp_path: Path) -> None:
     assert planned[9].text == f"{QWEN.label} takes 8 pictures in one message. Send 9.png in another."
 
 
-async def test_refused_file_stores_nothing(
-    tmp_path: Path,
-) -> None:
+async def test_refused_file_stores_nothing(tmp_path: Path) -> None:
     good, bad = tmp_path / "good.jpg", tmp_path / "bad.png"
     good.write_bytes(JPEG_SIDEWAYS)
     bad.write_bytes(PNG[:50])

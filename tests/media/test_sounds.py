@@ -64,8 +64,7 @@ def test_channels_are_mixed_without_aliasing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("loud", "note"),
-    [(0.0, SILENT), (0.0005, SILENT), (0.01, None), (1.0, None), (1.5, CLIPPED), (8.0, CLIPPED)],
+    ("loud", "note"), [(0.0, SILENT), (0.0005, SILENT), (0.01, None), (1.0, None), (1.5, CLIPPED), (8.0, CLIPPED)]
 )
 @pytest.mark.parametrize(
     ("format_", "rate"),

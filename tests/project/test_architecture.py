@@ -23,10 +23,7 @@ HOMES = {
     "gradio": ("app", "agent.web.app", "agent.web.ui", "agent.web.gradio_compat"),
     "gradio_client": ("app", "agent.web.app", "agent.web.ui", "agent.web.gradio_compat"),
     "redis": ("agent.history.redis_server",),
-    "psycopg": (
-        "agent.history.sql.postgres_database",
-        "agent.suspension.postgres_ledger",
-    ),
+    "psycopg": ("agent.history.sql.postgres_database", "agent.suspension.postgres_ledger"),
     "psycopg_pool": ("agent.history.sql.postgres_database",),
     "fsspec": (),
     "babel": (),

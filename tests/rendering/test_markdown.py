@@ -24,13 +24,8 @@ PIECES = (
     *("[^a]", "\n[^a]: note"),
     *("$$", "\n$$\n", "\\[", "\\]", "\\(x\\)", "$x_1$", "\\begin{align}\n", "\\end{align}"),
     *("<details>\n", "<summary>s</summary>\n", "\n</details>\n", "<br>", "<sub>", "</sub>", "<b>", "<script>"),
-    *(
-        "[a]: https://a.example\n",
-        "[a]",
-        '[b](https://b.example "t")',
-        "![p](https://c.example/p)",
-        "https://d.example/x_y).",
-    ),
+    *("[a]: https://a.example\n", "[a]", '[b](https://b.example "t")', "![p](https://c.example/p)"),
+    "https://d.example/x_y).",
     *("javascript:alert(1)", "[j](javascript:alert(1))", "&lt;", "&#x6a;", "{\ufdd01 https://e.example\ufdd1"),
     *("注意\uff1a", "**注意\uff1a**请", "é", "\u2028", "\0", "\ud800", "\x0b", "\x0c", "\ufdd3", "# \ufdd3"),
 )

@@ -203,9 +203,7 @@ async def test_agent_uses_mcp_tools(server: McpServer) -> None:
 # --- one transport only -----------------------------------------------------------------------------------------------
 
 
-async def test_each_session_has_its_own_clean_process(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_each_session_has_its_own_clean_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "hush hush")
     server = things(env={"TOKEN": "hush"})
     async with server.session() as one, server.session() as two:

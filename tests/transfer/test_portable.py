@@ -40,8 +40,7 @@ from tests.support.transfers import (
 from tests.tiers import examples
 
 PROPERTY = settings(
-    max_examples=examples(60),
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 
 
@@ -135,10 +134,7 @@ async def test_export_names_no_owner(tmp_path: Path) -> None:
 def element(**changes: Any) -> list[dict[str, Any]]:
     """Return an export with a conversation of two messages, changed."""
     request = {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": "Hello"}]}
-    entries = [
-        {"id": "a", "parent_id": None, "message": request},
-        {"id": "b", "parent_id": "a", "message": request},
-    ]
+    entries = [{"id": "a", "parent_id": None, "message": request}, {"id": "b", "parent_id": "a", "message": request}]
     fields = {"conversation": {"id": "c", "title": "T", "head_id": "b"}, "entries": entries}
     return [{"switchboard": 1}, {**fields, **changes}]
 
