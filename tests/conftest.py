@@ -16,9 +16,9 @@ from tests.support.app_process import ADDRESS, CONFIG, ROOT, App, apps, becomes
 from tests.support.chromium import launch
 from tests.support.forked_apps import Imported, imported
 from tests.support.scripted_server import Config, Running, running
-from tests.support.visitor import RECORDER, SHOTS, Look, Pages, Visitor, in_module, state_of
+from tests.support.visitor import RECORDER, SHOTS, Look, Pages, Visit, Visitor, in_module, state_of
 
-__all__ = ["ADDRESS", "CONFIG", "RECORDER", "ROOT", "SHOTS", "App", "Visitor", "apps", "becomes", "in_module"]
+__all__ = ["ADDRESS", "CONFIG", "RECORDER", "ROOT", "SHOTS", "App", "Visit", "Visitor", "apps", "becomes", "in_module"]
 
 pytest_plugins = ["tests.tiers", "tests.reports"]
 
@@ -72,6 +72,12 @@ def start_app(
         yield start
 
 
+@pytest.fixture(scope="module")
+def own(request: pytest.FixtureRequest, start_app: Callable[..., App], server: Running) -> App:
+    """An app of the test file's own, with the file's `CONFIG` and `server`."""
+    return start_app(getattr(request.module, "CONFIG", CONFIG), VLLM_BASE_URL=server.base_url)
+
+
 @pytest.fixture(scope="session")
 def app(tmp_path_factory: pytest.TempPathFactory, model_server: Running, imported_app: Imported) -> Iterator[App]:
     """The app that most tests share. Each test is a different visitor."""
@@ -110,7 +116,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 @pytest.fixture
-def visit(shared_pages: Pages, request: pytest.FixtureRequest) -> Iterator[Callable[..., Visitor]]:
+def visit(shared_pages: Pages, request: pytest.FixtureRequest) -> Iterator[Visit]:
     """Open the page as a visitor: `visit(url)`. With `like=visitor` it is another page of the same visitor.
 
     With `elsewhere=visitor` it is a page of the same visitor on another device, where no tab tells it of changes.

@@ -1,15 +1,19 @@
 """Requests to an app in this process, its routes, and the longest step of its event loop."""
 
 import asyncio
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Generator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from threading import get_ident
 from time import thread_time
 from typing import Any
 from urllib.parse import unquote
 
+from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Scope
+
+from agent.settings import LocalSettings, Settings
 
 
 def routes_of(routes: Iterable[Any], prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -49,6 +53,17 @@ async def never() -> Message:
     return {}
 
 
+@asynccontextmanager
+async def running_app(folder: Path, model_url: str | None = None, **settings: Any) -> AsyncIterator[FastAPI]:
+    """Run the app in this process, with its data in the folder."""
+    from agent.web.app import create_app
+
+    local = LocalSettings(cache_dir=folder, downloads=False, vllm_base_url=model_url)
+    app = await create_app(Settings(data_dir=folder, local=local, **settings), say=lambda _: None)
+    async with app.router.lifespan_context(app):
+        yield app
+
+
 @dataclass
 class Asked:
     """The answer to a request, or what there is of it. Without an answer, the status is 0."""
@@ -60,7 +75,6 @@ class Asked:
 
     @property
     def text(self) -> str:
-        """The body as text."""
         return b"".join(self.pieces).decode(errors="replace")
 
     @property

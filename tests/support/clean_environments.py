@@ -114,7 +114,6 @@ class Environment:
 
     @property
     def python(self) -> Path:
-        """Its interpreter."""
         return self.folder / "bin" / "python"
 
     def variables(self, home: Path, **more: str) -> dict[str, str]:

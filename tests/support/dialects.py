@@ -39,7 +39,6 @@ class Dialect(NamedTuple):
     path: str
 
     def connect(self, server: Playing) -> Connection:
-        """Return a connection to this server."""
         return connect(self.spec, Endpoint(server.url + self.path, "key"))
 
 

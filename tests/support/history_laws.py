@@ -166,12 +166,10 @@ class Process:
         return line.decode().rstrip("\n")
 
     def write(self, line: str = "") -> None:
-        """Send a line."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{line}\n".encode())
 
     def send_signal(self, number: int) -> None:
-        """Send a signal."""
         self._process.send_signal(number)
 
     async def kill(self) -> list[str]:

@@ -191,5 +191,4 @@ BY_THE_SCENE: Mapping[str, str] = {
 
 
 def row_named(name: str) -> tuple[Any, ...]:
-    """Return the row with this name."""
     return next(row for row in MATRIX if f"{row[0]} {row[1]}" == name)

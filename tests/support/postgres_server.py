@@ -56,7 +56,6 @@ class PostgresServer:
         return (self.folder / "log").read_text(errors="replace")
 
     def url(self, database: str = "postgres", password: str = QUOTED) -> str:
-        """Return the URL of a database."""
         return f"postgresql://{USER}:{password}@127.0.0.1:{self.port}/{database}"
 
     def start(self) -> None:

@@ -76,7 +76,6 @@ def zipped(data: bytes, **more: Any) -> bytes:
 
 
 def to(location: str, status: int = 302) -> bytes:
-    """Return a redirect."""
     return answer(status=status, headers={"Location": location})
 
 

@@ -19,16 +19,20 @@ import gradio as gr
 from starlette.requests import Request
 
 from agent.files.store import MediaStore
-from agent.history import Conversation
+from agent.history import Conversation, HistoryStore
 from agent.history.memory import MemoryStore
+from agent.models.catalog import ModelSpec
+from agent.providers.connection import Endpoint, ServedModel
 from agent.rendering.bubbles import Bubble, Turn
 from agent.rendering.markdown import to_blocks
+from agent.settings import LocalSettings, Settings
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.journal import Omitted, StoreJournal
 from agent.web.chat.turns import TurnRenderer, newest_turns
 from agent.web.chat.views import WINDOW, RunningTurn, wait_text
 from agent.web.gradio_compat.application import without_applications
 from agent.web.ui.layout import Widgets, lay_out
+from tests.support.models import FakeLocalModels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +51,15 @@ class Shown:
     def texts(self) -> list[str]:
         """The HTML of all bubbles and captions, in their order."""
         return [text for turn in self.turns for text in (*map(html_of, turn["bubbles"]), turn.get("caption")) if text]
+
+
+def chats_of(
+    url: str, folder: Path, *specs: ModelSpec, store: HistoryStore | None = None, tools: Sequence[Any] = (), **more: Any
+) -> Conversations:
+    """Return the chats of a page whose models the server at this URL serves. `more` are settings."""
+    settings = Settings(local=LocalSettings(cache_dir=folder, downloads=False), **more)
+    models = FakeLocalModels(served=tuple(ServedModel(spec, Endpoint(url)) for spec in specs))
+    return Conversations(settings, store or MemoryStore(), MediaStore(folder / "media"), models, tools)
 
 
 def html_of(bubble: Bubble) -> str:

@@ -1,9 +1,10 @@
 """A person at the page, and the pages of one Chromium that tests share."""
 
-from collections.abc import Sized
+from collections.abc import Callable, Sized
 from dataclasses import dataclass
+from mimetypes import guess_type
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from playwright.sync_api import Browser, BrowserContext, Error, Locator, Page, ViewportSize, expect
 
@@ -104,6 +105,10 @@ def in_module(name: str, code: str) -> str:
     return f"import(document.querySelector('[href$=\"/modules/{name}.js\"]').href).then((module) => {code})"
 
 
+def kind_of(name: str) -> str:
+    return guess_type(name)[0] or "application/octet-stream"
+
+
 LAST_MESSAGE = in_module(
     "live", "module.live.lastMessage()"
 )  # its id, because an earlier message can have the same text
@@ -175,6 +180,14 @@ class Visitor:
         expect(turn.locator("footer .caption, [data-kind=error], [data-kind=question]").first).to_be_visible()
         self.idle()
 
+    def attach(self, *files: Path | tuple[str, bytes]) -> None:
+        """Choose files for the next message: paths, or names with their bytes."""
+        given = [
+            one if isinstance(one, Path) else {"name": one[0], "mimeType": kind_of(one[0]), "buffer": one[1]}
+            for one in files
+        ]
+        self.page.locator("#composer input[type=file]").set_input_files(cast(Any, given))
+
     def choose(self, model: str) -> None:
         """Type a model's name into the search field of the list and press Enter."""
         search = self.open_models()
@@ -245,3 +258,7 @@ class Visitor:
         if self.pictures:
             SHOTS.mkdir(exist_ok=True)
             self.page.screenshot(path=SHOTS / f"{name}.png")
+
+
+Visit = Callable[..., Visitor]
+"""Opens the page as a visitor: the type of the fixture `visit`."""

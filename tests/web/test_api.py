@@ -41,12 +41,6 @@ SERVER = Config(models=(VISION_MODEL, TEXT), rate=200.0)
 
 
 @pytest.fixture(scope="module")
-def own(start_app: Callable[..., App], server: Running) -> App:
-    """Start an app for this module."""
-    return start_app(VLLM_BASE_URL=server.base_url)
-
-
-@pytest.fixture(scope="module")
 def connect(own: App) -> Iterator[Connect]:
     """Yield a function that connects a client. All clients are closed at the end."""
     clients: list[Client] = []
@@ -244,26 +238,3 @@ def test_only_chat_is_listed(connect: Connect, own: App) -> None:
         "model",
         "options",
     ]
-
-
-def test_unlisted_event_cannot_touch_others(connect: Connect, own: App, server: Running) -> None:
-    """`test_isolation.py` checks each event's refusals for every id."""
-    client, before = connect(), len(server.journal())
-    job = client.submit({"text": "!tokens 4000 @100"}, "", {}, api_name="/chat")
-    server.wait_for(lambda journal: len(journal) > before and journal[before]["sent"] >= 5)
-    assert next(job)["finish_reason"] is None
-    events = httpx.get(f"{own.url}/config", trust_env=False).json()["dependencies"]
-    assert len([event for event in events if event["api_visibility"] == "private"]) > 10
-    with httpx.Client(base_url=f"{own.url}/gradio_api", cookies=connect().cookies, trust_env=False) as other:
-        for event in events:
-            body = {"data": [None] * len(event["inputs"]), "fn_index": event["id"], "session_hash": client.session_hash}
-            is_queued, is_asked = event["api_name"] == "chat", event["backend_fn"] and event["api_name"] != "chat"
-            assert other.post("/queue/join", json=body).status_code == (200 if is_queued else 404)
-            assert (other.post("/run/predict", json=body).status_code == 404) is not is_asked  # its own session hash
-            assert other.post("/cancel", json={**body, "event_id": job.communicator.event_id}).status_code == 404
-    assert server.journal()[before]["closed"] is None
-    sent = server.journal()[before]["sent"]
-    server.wait_for(lambda journal: journal[before]["sent"] > sent + 5)
-    assert not job.done()
-    job.cancel()
-    server.wait_for(lambda journal: journal[before]["closed"])

@@ -11,13 +11,12 @@ import pytest
 from starlette.requests import Request
 
 from agent.errors import Conflict, InputError, Limited
-from agent.files.store import MediaStore
 from agent.history import Conversation, Entry
 from agent.history.memory import MemoryStore
 from agent.history.sql.sqlite import SqliteStore
 from agent.models.catalog import ModelSpec
 from agent.providers.connection import Endpoint, ServedModel
-from agent.settings import LocalSettings, PublicSettings, Settings, UploadSettings
+from agent.settings import PublicSettings, UploadSettings
 from agent.tools.function_tools import ask_user
 from agent.web.chat.answers import STILL_WRITING
 from agent.web.chat.choices import Choices
@@ -32,9 +31,8 @@ from agent.web.ui.api import ChatApi
 from agent.web.ui.handlers import Handlers
 from agent.web.unsent_files import UnsentFiles
 from tests.support.media_files import picture, sound
-from tests.support.models import FakeLocalModels
 from tests.support.scripted_server import Config, Running
-from tests.support.views import html_of, view_of, widgets, written
+from tests.support.views import chats_of, html_of, view_of, widgets, written
 
 ANN = Visitor(owner="ann")
 SEES = ModelSpec(id="local:sees", name="sees", label="Sees", provider="vllm", image=True, licence="Apache-2.0")
@@ -53,9 +51,7 @@ def store() -> MemoryStore:
 @pytest.fixture
 async def page(server: Running, tmp_path: Path, store: MemoryStore) -> AsyncIterator[Conversations]:
     """The conversations of a page that downloads nothing, so that it can transcribe nothing."""
-    models = FakeLocalModels(served=(ServedModel(SEES, Endpoint(server.base_url)),))
-    settings = Settings(local=LocalSettings(cache_dir=tmp_path, downloads=False))
-    made = Conversations(settings, store, MediaStore(tmp_path), models, tools=[ask_user])
+    made = chats_of(server.base_url, tmp_path, SEES, store=store, tools=[ask_user])
     yield made
     await made.aclose()
 
@@ -294,9 +290,7 @@ async def test_bad_id_gets_a_sentence(
 ) -> None:
     """So does the id of another visitor's message. Nothing is changed, and no traceback is logged."""
     async with aclosing(await SqliteStore.open(tmp_path / "history.db")) as store:
-        models = FakeLocalModels(served=(ServedModel(SEES, Endpoint(server.base_url)),))
-        settings = Settings(local=LocalSettings(cache_dir=tmp_path, downloads=False))
-        page = Conversations(settings, store, MediaStore(tmp_path), models, tools=[ask_user])
+        page = chats_of(server.base_url, tmp_path, SEES, store=store, tools=[ask_user])
         chat, _message = await first(page, "!text One.")
         await settle(page)
         other = await page.send(Visitor(owner="ben"), None, {"text": "!text Two."}, Choices())

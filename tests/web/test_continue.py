@@ -13,23 +13,20 @@ from typing import Any
 import pytest
 
 from agent.errors import Conflict
-from agent.files.store import MediaStore
 from agent.history import HistoryStore, now
 from agent.history.memory import MemoryStore
 from agent.history.sql.sqlite import SqliteStore
 from agent.models.catalog import ModelSpec
-from agent.providers.connection import Endpoint, ServedModel
 from agent.rendering.bubbles import Turn
-from agent.settings import LocalSettings, Settings
 from agent.web.chat.answers import LiveRun
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.visitor import Visitor
 from tests.support.history_stores import end_as_lost
-from tests.support.models import QWEN3, FakeLocalModels
+from tests.support.models import QWEN3
 from tests.support.script_language import token
 from tests.support.scripted_server import Config, Running
-from tests.support.views import view_of, watch, written
+from tests.support.views import chats_of, view_of, watch, written
 
 ANN = Visitor(owner="ann")
 SPEC = replace(QWEN3, prefill=True)
@@ -39,10 +36,7 @@ PLEASE = "Continue exactly where you stopped."
 def page_of(
     server: Running, folder: Path, store: HistoryStore, *specs: ModelSpec, keep_days: float = 0
 ) -> Conversations:
-    endpoint = Endpoint(server.base_url)
-    models = FakeLocalModels(served=tuple(ServedModel(spec, endpoint) for spec in specs or (SPEC,)))
-    settings = Settings(local=LocalSettings(cache_dir=folder), keep_days=keep_days)
-    return Conversations(settings, store, MediaStore(folder), models, [])
+    return chats_of(server.base_url, folder, *specs or (SPEC,), store=store, keep_days=keep_days)
 
 
 @pytest.fixture

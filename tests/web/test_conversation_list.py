@@ -19,11 +19,9 @@ from pydantic_ai.messages import (
 
 from agent.errors import InputError, NotFound
 from agent.files.parts import quoted_file
-from agent.files.store import ROUTE, MediaStore
+from agent.files.store import ROUTE
 from agent.history import Conversation, ConversationHit, HistoryStore, Note, excerpt_parts, now
 from agent.models.catalog import ModelSpec
-from agent.providers.connection import Endpoint, ServedModel
-from agent.settings import LocalSettings, Settings
 from agent.tools.function_tools import ask_user
 from agent.web.chat import conversation_list
 from agent.web.chat.choices import Choices
@@ -36,8 +34,8 @@ from agent.web.chat.visitor import Visitor
 from tests.support.history_stores import ALICE, KINDS, MALLORY, STORES, Clock, chain, prompt, started
 from tests.support.http_client import marker
 from tests.support.media_files import random_png
-from tests.support.models import FakeLocalModels
 from tests.support.scripted_server import Config, Running
+from tests.support.views import chats_of
 from tests.support.waiting import until
 
 CALLS = ModelSpec(id="local:calls", name="calls", label="Calls", provider="vllm")
@@ -53,9 +51,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 @pytest.fixture
 async def page(server: Running, tmp_path: Path, store: HistoryStore) -> AsyncIterator[Conversations]:
-    models = FakeLocalModels(served=(ServedModel(CALLS, Endpoint(server.base_url)),))
-    settings = Settings(local=LocalSettings(cache_dir=tmp_path, downloads=False))
-    made = Conversations(settings, store, MediaStore(tmp_path / "media"), models, tools=[ask_user])
+    made = chats_of(server.base_url, tmp_path, CALLS, store=store, tools=[ask_user])
     yield made
     await made.aclose()
 
@@ -111,10 +107,7 @@ async def test_visitor_goes_on_with_the_chat_viewed_last_for_an_hour(tmp_path: P
     store = await STORES["memory"](tmp_path, clock)
     (older, _), (newer, _), (others, _) = [await started(store, owner=who) for who in (ALICE, ALICE, MALLORY)]
     clock.go_forward(hours=hours)
-    media = MediaStore(tmp_path / "media")
-    listed = Conversations(
-        Settings(local=LocalSettings(cache_dir=tmp_path)), store, media, FakeLocalModels(), tools=[]
-    ).list
+    listed = chats_of("", tmp_path, store=store).list
     viewed = {older.id: older.id, newer.id: newer.id, "": newer.id, others.id: newer.id, "gone": newer.id}
     for id_, expected in viewed.items():
         assert await listed.current(ALICE, id_) == (None if hours else expected)

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 
-from agent.settings import LocalSettings, PublicSettings, Settings, UploadSettings
-from agent.web.app import create_app
+from agent.settings import PublicSettings, UploadSettings
 from agent.web.chat.links import MAX_LINKS
 from agent.web.chat.temporary import CHATS_EACH
 from agent.web.heavy_work import REQUESTS_EACH
@@ -24,7 +23,7 @@ from agent.web.link_routes import COPIES, PAGES_EACH
 from agent.web.middleware.isolation import API
 from agent.web.run_event_routes import STREAMS_PER_OWNER
 from agent.web.transfer_routes import EXPORTS_PER_OWNER
-from tests.support.asgi_requests import Asked, asked
+from tests.support.asgi_requests import Asked, asked, running_app
 from tests.support.scripted_server import Config, Running
 from tests.support.waiting import until
 
@@ -54,7 +53,6 @@ class Page:
         return await asked(self.app, method, path, waits=True, cookie=self.cookie, address=self.address, **more)
 
     async def begin(self, text: str, **more: Any) -> Asked:
-        """Begin a chat."""
         return await self.ask("POST", "/conversations", body=json.dumps({"text": text, **more}).encode())
 
     async def idle(self) -> None:
@@ -214,13 +212,9 @@ LIMITS: dict[str, Limit] = {
 @asynccontextmanager
 async def opened(name: str, limit: Limit, tmp_path: Path, server: Running) -> AsyncIterator[Page]:
     """Yield the page with the settings of a limit, with a chat of the visitor that a link shows."""
-    local = LocalSettings(cache_dir=tmp_path, downloads=False, vllm_base_url=server.base_url)
     public = PublicSettings(**{"links": True, "api": True, **limit.public})
-    app = await create_app(
-        Settings(data_dir=tmp_path, local=local, public=public, uploads=limit.uploads), say=lambda _: None
-    )
-    page = Page(app, server)
-    async with app.router.lifespan_context(app):
+    async with running_app(tmp_path, server.base_url, public=public, uploads=limit.uploads) as app:
+        page = Page(app, server)
         page.cookie = (await asked(app, "GET", "/")).cookie
         await until(lambda: app.state.conversations.models.find(""))
         page.chat = json.loads((await page.begin("!text pear")).text)["conversation"]

@@ -4,7 +4,6 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -12,7 +11,7 @@ import pytest
 
 from tests.conftest import CONFIG, App, becomes
 from tests.support.dialect_server import Playing, Reply, playing
-from tests.support.http_client import API, HttpVisitor
+from tests.support.http_client import HttpVisitor
 from tests.support.replies import openai_responses
 
 COLLECTED = "collected garbage after a key was forgotten"
@@ -103,25 +102,5 @@ def test_forgotten_key_is_held_by_nothing(start: Callable[[float], App], provide
     assert holders(app)
     assert visitor.join(event(visitor, "chat", "forget"), [MODEL]).status == 200
     becomes(1, lambda: app.log.count(COLLECTED))
-    assert holders(app) == []
-    print("In freed memory the key is left so many times:", residue(app, key))
-
-
-@pytest.mark.full
-def test_run_that_outlives_its_key_frees_it(start: Callable[[float], App], provider: Playing) -> None:
-    app = start(1.0)
-    visitor, key = HttpVisitor(app.url), PREFIX + uuid4().hex
-    type_key(visitor, key)
-    whole = openai_responses.answer("Hello.")
-    provider.play(replace(whole, sse=whole.sse[:5], end="stall"))
-    run = begin(visitor, "hello")
-    becomes(1, lambda: len(provider.requests))
-    becomes(1, lambda: app.log.count(COLLECTED))
-    assert not provider.requests[-1].left.is_set()
-    assert holders(app)
-    visitor.ask(
-        "POST", f"{API}cancel", json={"session_hash": visitor.session, "event_id": run, "fn_index": visitor.chat}
-    )
-    becomes(2, lambda: app.log.count(COLLECTED))  # once for the forgotten key, once for the end of the run
     assert holders(app) == []
     print("In freed memory the key is left so many times:", residue(app, key))

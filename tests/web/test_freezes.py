@@ -3,19 +3,12 @@
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
 from PIL import Image
 
 from tests.conftest import App
 from tests.support import media_files
 from tests.support.http_client import HttpVisitor
 from tests.support.scripted_server import Config, running
-
-
-@pytest.fixture(scope="module")
-def own(start_app: Callable[..., App]) -> App:
-    """One app for all tests of this file."""
-    return start_app()
 
 
 def test_slow_files_do_not_block_other_visitors(start_app: Callable[..., App]) -> None:

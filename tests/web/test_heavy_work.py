@@ -37,7 +37,6 @@ from agent.system.threads import Threads
 from agent.transfer.document import Block, blocks_of, title_of
 from agent.transfer.html import EXPORTED, Frame, to_html
 from agent.web import server as web_server
-from agent.web.app import create_app
 from agent.web.chat.conversation_list import ListRow
 from agent.web.chat.links import ChatLinks, LinkChoices
 from agent.web.chat.transcript import to_turns
@@ -50,7 +49,7 @@ from agent.web.link_routes import PAGES, LinkPageRoutes
 from agent.web.middleware.visitor_cookie import CookieJar, VisitorCookies
 from agent.web.run_event_routes import STREAMS_PER_OWNER, RunEventRoutes
 from agent.web.transfer_routes import EXPORTS_A_MINUTE, EXPORTS_PER_OWNER, TransferRoutes
-from tests.support.asgi_requests import asked, longest_step, never
+from tests.support.asgi_requests import asked, longest_step, never, running_app
 from tests.support.gate_rows import gate_rows
 from tests.support.history_laws import chain, prompt
 from tests.support.history_stores import started
@@ -330,12 +329,11 @@ async def test_request_that_only_reads_ends_with_its_client() -> None:
 @pytest.mark.slow
 async def test_changes_and_exports_end_with_their_clients(tmp_path: Path, server: Running) -> None:
     """Each request hangs up while it reads the chat, and its answer comes when the read has ended."""
-    local = LocalSettings(cache_dir=tmp_path, downloads=False, vllm_base_url=server.base_url)
-    app = await create_app(Settings(data_dir=tmp_path, local=local), say=lambda _: None)
     owner, value = VisitorCookies.in_folder(tmp_path).mint()
     cookie = f"{CookieJar(secure=False).name}={value}".encode()
-    chats, statuses, ended = app.state.conversations, dict[str, int](), list[str]()
-    async with app.router.lifespan_context(app):
+    statuses, ended = dict[str, int](), list[str]()
+    async with running_app(tmp_path, server.base_url) as app:
+        chats = app.state.conversations
         await until(lambda: chats.models.find(""))
         record, entries = await started(chats._store, "Yes", owner=owner)
         message = f"/conversations/{record.id}/messages/{entries[0].id}"

@@ -24,9 +24,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.errors import InputError
 from agent.history import Conversation, Entry, HistoryStore, Link, Note, digest_of
-from agent.settings import LocalSettings, PublicSettings, Settings
+from agent.settings import PublicSettings
 from agent.web import housekeeping
-from agent.web.app import create_app
 from agent.web.chat.attachments import MAX_TEXT
 from agent.web.chat.choices import MAX_PROMPT_CHARACTERS
 from agent.web.chat.expiry import PROBE
@@ -48,7 +47,7 @@ from agent.web.middleware.uploads import UploadForm
 from agent.web.middleware.visitor_cookie import CookieJar, VisitorCookies
 from agent.web.openai_routes import MAX_MESSAGES
 from tests.conftest import App
-from tests.support.asgi_requests import asked, longest_step, routes_of
+from tests.support.asgi_requests import asked, longest_step, routes_of, running_app
 from tests.support.gate_rows import gate_rows
 from tests.support.history_laws import chain, prompt
 from tests.support.http_client import HttpVisitor, send_raw
@@ -98,7 +97,6 @@ class Counting:
         """Do nothing."""
 
     def count(self, owner: str, address: str | None) -> None:
-        """Count a request."""
         self.counted += 1
 
 
@@ -270,10 +268,8 @@ async def test_every_route_counts_or_costs_little(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(RequestLimit, "count", refuse)
     monkeypatch.setattr(RequestLimit, "check", refuse)
-    local, counted, free = LocalSettings(cache_dir=tmp_path, downloads=False), set[str](), set[str]()
-    settings = Settings(data_dir=tmp_path, public=PublicSettings(links=True), local=local)
-    app = await create_app(settings, say=lambda _: None)
-    async with app.router.lifespan_context(app):
+    counted, free = set[str](), set[str]()
+    async with running_app(tmp_path, public=PublicSettings(links=True)) as app:
         cookie = (await asked(app, "GET", "/")).cookie
         for method, path in dict.fromkeys(routes_of(app.routes)):
             named = re.sub(r"\{[^}]*\}", "0" * 32, path).replace("links/" + "0" * 32, "links/" + "0" * 64)
@@ -289,12 +285,10 @@ async def test_events_of_the_page_count(tmp_path: Path, monkeypatch: pytest.Monk
     """Each is quick, but as many as a machine sends would leave others no time."""
     monkeypatch.setattr(isolation, "EVENTS_EACH", 3)
     monkeypatch.setattr(isolation, "EVENTS_PER_ADDRESS", 5)
-    local = LocalSettings(cache_dir=tmp_path, downloads=False)
-    settings, statuses = Settings(data_dir=tmp_path, public=PublicSettings(), local=local), list[int]()
-    app = await create_app(settings, say=lambda _: None)
-    loaded = next(number for number, event in app.state.page.fns.items() if event.api_name == "page_loaded")
-    body = json.dumps({"data": [], "fn_index": loaded, "session_hash": "a"}).encode()
-    async with app.router.lifespan_context(app):
+    statuses = list[int]()
+    async with running_app(tmp_path, public=PublicSettings()) as app:
+        loaded = next(number for number, event in app.state.page.fns.items() if event.api_name == "page_loaded")
+        body = json.dumps({"data": [], "fn_index": loaded, "session_hash": "a"}).encode()
         for address in ("192.0.2.1", "192.0.2.1", "192.0.2.2"):
             cookie = (await asked(app, "GET", "/")).cookie
             for _ in range(4):
@@ -354,10 +348,8 @@ async def slowest_of(app: ASGIApp, method: str, **parts: Any) -> tuple[float, st
 @pytest.mark.slow
 async def test_no_route_holds_the_loop(tmp_path: Path) -> None:
     """The routes are those of the app itself, so a new one is tried without being listed."""
-    local = LocalSettings(cache_dir=tmp_path, downloads=False)
-    app = await create_app(Settings(data_dir=tmp_path, local=local), say=lambda _: None)
     slow, count = list[str](), 0
-    async with app.router.lifespan_context(app):
+    async with running_app(tmp_path) as app:
         cookie = (await asked(app, "GET", "/")).cookie
         for method, path in dict.fromkeys(routes_of(app.routes)):
             for name, parts in largest_requests(method, path):
@@ -443,18 +435,13 @@ async def test_no_route_of_a_large_chat_holds_the_loop(
 ) -> None:
     """Each request that changes a chat gets a new one. A full garbage collection belongs to no route."""
     monkeypatch.setattr(housekeeping, "IDLE_LOOK_SECONDS", 3600.0)
-    local = LocalSettings(cache_dir=tmp_path, downloads=False, vllm_base_url=server.base_url)
-    settings = Settings(data_dir=tmp_path, local=local, tools=("agent.tools:ask_user",))
-    app, slow, statuses = await create_app(settings, say=lambda _: None), list[str](), Counter[int]()
+    slow, statuses = list[str](), Counter[int]()
     owner, value = VisitorCookies.in_folder(tmp_path).mint()
     cookie = f"{CookieJar(secure=False).name}={value}".encode()
-    routes = [
-        (method, path)
-        for method, path in routes_of(app.routes)
-        if re.match(r"/conversations|/export|/s/|/own-data", path)
-    ]
-    chats = app.state.conversations
-    async with app.router.lifespan_context(app):
+    async with running_app(tmp_path, server.base_url, tools=("agent.tools:ask_user",)) as app:
+        stored = re.compile(r"/conversations|/export|/s/|/own-data")
+        routes = [(method, path) for method, path in routes_of(app.routes) if stored.match(path)]
+        chats = app.state.conversations
         await until(lambda: chats.models.find(""))
         for number in range(60):
             await chats._store.save(Conversation(owner=owner, title=f"pear {number}"))
@@ -486,11 +473,9 @@ async def test_no_route_of_a_large_chat_holds_the_loop(
 async def test_no_long_conversation_of_a_program_holds_the_loop(
     tmp_path: Path, server: Running, *, streamed: bool
 ) -> None:
-    local = LocalSettings(cache_dir=tmp_path, downloads=False, vllm_base_url=server.base_url)
-    app = await create_app(Settings(data_dir=tmp_path, local=local), say=lambda _: None)
     messages = [{"role": role, "content": "Hi"} for role in ("user", "assistant")] * (MAX_MESSAGES // 2 - 1)
     messages += [{"role": "user", "content": "Hi"}] * 2
-    async with app.router.lifespan_context(app):
+    async with running_app(tmp_path, server.base_url) as app:
         await until(lambda: app.state.conversations.models.find(""))
         body = json.dumps(
             {"model": app.state.conversations.models.find("").id, "messages": messages, "stream": streamed}

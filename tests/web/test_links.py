@@ -35,7 +35,7 @@ from agent.rendering.html import html_mark
 from agent.settings import LocalSettings, Settings
 from agent.transfer.document import beginning, blocks_of
 from agent.transfer.html import to_html
-from agent.web.chat.links import MAX_DAYS, MAX_LINKS, ChatLinks, LinkChoices
+from agent.web.chat.links import MAX_DAYS, ChatLinks, LinkChoices
 from agent.web.chat.transcript import to_turns
 from agent.web.chat.turns import render_turn
 from agent.web.conversation_routes import answer_error
@@ -52,12 +52,6 @@ from tests.support.scripted_server import Config, Running
 
 SERVER = Config(models=(VISION_MODEL,), rate=2000.0)
 ALL = {"attachments": True, "later_messages": True}
-
-
-@pytest.fixture(scope="module")
-def own(start_app: Callable[..., App], server: Running) -> App:
-    """Start an app for this module with a model that takes pictures."""
-    return start_app(CONFIG, VLLM_BASE_URL=server.base_url)
 
 
 def chat(app: App, *texts: str, **options: Any) -> tuple[HttpVisitor, str]:
@@ -233,7 +227,6 @@ class Tags(HTMLParser):
         self.tags: list[tuple[str, dict[str, str | None]]] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note a tag."""
         self.tags.append((tag, dict(attrs)))
 
 
@@ -378,39 +371,6 @@ def test_dead_links_have_one_answer(own: App) -> None:
     assert read(own, deleted).text == answers[0].text
 
 
-BAD: dict[str, dict[str, Any]] = {
-    "unknown field": {"json": {"owner": "me"}},
-    "no days": {"json": {"days": 0}},
-    "too many days": {"json": {"days": 1e9}},
-    "days of another kind": {"json": {"days": True}},
-    "infinite days": {"content": b'{"days": Infinity}'},
-    "choice of another kind": {"json": {"attachments": "no"}},
-    "long prompt": {"json": {"system_prompt": "x" * 20_001}},
-    "half a character": {"content": b'{"system_prompt": "\\ud800"}'},
-    "a list": {"json": []},
-    "no JSON": {"content": b"{"},
-}
-
-
-def test_bad_choices_get_a_reason(own: App) -> None:
-    owner, conversation = chat(own, "!text Yes")
-    for name, content in BAD.items():
-        answer = owner.ask("POST", f"/conversations/{conversation}/links", **content)
-        assert answer.status == 400, name
-        assert answer.json["detail"], name
-    assert links(owner, conversation) == []
-
-
-def test_number_of_links_is_limited(own: App) -> None:
-    owner, conversation = chat(own, "!text Yes")
-    for _ in range(MAX_LINKS):
-        link(owner, conversation)
-    answer = owner.ask("POST", f"/conversations/{conversation}/links", json={})
-    assert answer.status == 429
-    assert "Revoke one" in answer.json["detail"]
-    assert len(links(owner, conversation)) == MAX_LINKS
-
-
 def copy_of(answer: httpx.Response, app: App) -> tuple[HttpVisitor, str]:
     """Return the reader, known by the cookie of the answer, and the id of the copy."""
     assert answer.status_code == 303, answer.text
@@ -448,21 +408,6 @@ def test_running_answer_is_stopped_in_a_copy(own: App) -> None:
     page = reader.ask("GET", f"/export/{copied}?format=html").text
     assert "!tokens 4000" in page
     assert "Stopped." in page
-
-
-def test_pages_of_other_sites_change_nothing(own: App) -> None:
-    owner, conversation = chat(own, "!text Yes")
-    path, before = link(owner, conversation), len(stored_conversations(own))
-    for headers in ({"origin": "https://evil.example"}, {"origin": "null"}, {"sec-fetch-site": "cross-site"}):
-        assert go_on(own, path, **headers).status_code == 403
-        answers = [
-            owner.ask("POST", f"/conversations/{conversation}/links", json={}, headers=headers),
-            owner.ask("DELETE", f"/conversations/{conversation}/links/{'0' * 64}", headers=headers),
-        ]
-        assert [answer.status for answer in answers] == [403, 403]
-    assert len(stored_conversations(own)) == before
-    assert len(links(owner, conversation)) == 1
-    assert read(own, f"{path}/continue").status_code in (404, 405)
 
 
 PUBLIC = CONFIG + "[public]\non = true\n"

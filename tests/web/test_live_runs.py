@@ -26,7 +26,6 @@ from tests.tiers import examples
 
 @tool
 async def nap(seconds: float) -> str:
-    """Wait."""
     await asyncio.sleep(seconds)
     return "awake"
 

@@ -10,23 +10,20 @@ from playwright.sync_api import expect
 
 from agent.web import server
 from agent.web.server import LogLimit
-from tests.conftest import App, Visitor
+from tests.conftest import App, Visit
 
 MARK = "cormorant"
 
 
 @pytest.mark.gate("The log contains nothing of messages.")
-@pytest.mark.browser
-def test_no_message_content_at_debug(
-    start_app: Callable[..., App], visit: Callable[..., Visitor], tmp_path: Path
-) -> None:
+def test_no_message_content_at_debug(start_app: Callable[..., App], visit: Visit, tmp_path: Path) -> None:
     app = start_app(LOG_LEVEL="DEBUG")
     visitor = visit(app.url)
     visitor.open_settings()
     visitor.page.get_by_label("System prompt").fill(f"{MARK} prompt")
     visitor.close_settings()
     (tmp_path / f"{MARK}.txt").write_text(f"{MARK} file")
-    visitor.page.locator("#composer input[type=file]").set_input_files(tmp_path / f"{MARK}.txt")
+    visitor.attach(tmp_path / f"{MARK}.txt")
     expect(visitor.page.locator("#attached li")).to_have_count(1)
     visitor.ask(f"!text {MARK} answer")
     visitor.ask(f"!status 400 {MARK}")

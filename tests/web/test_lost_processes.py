@@ -5,39 +5,34 @@ The pages that ask for the rest of an answer are in test_replica_processes.py. H
 """
 
 import asyncio
-from collections.abc import Iterator
 from contextlib import aclosing
-from datetime import timedelta
 from pathlib import Path
 from unittest.mock import AsyncMock
 
 import httpx
 import pytest
 from fastapi import FastAPI
-from redis import Redis
 
 from agent.errors import AgentError, Conflict, Limited, NotFound
 from agent.files.store import MediaStore
-from agent.history import Conversation, RunEvent, now
+from agent.history import RunEvent
 from agent.history.records import RunEvents
 from agent.settings import PublicSettings
 from agent.web.chat.answers import RunningAnswer, RunningAnswers
 from agent.web.chat.choices import Choices
-from agent.web.chat.expiry import GUEST_PREFIX, UNDO_SECONDS, ExpiredConversations
-from agent.web.chat.recovery import CONFIRM_SECONDS, MAX_LOST
+from agent.web.chat.expiry import GUEST_PREFIX
+from agent.web.chat.recovery import MAX_LOST
 from agent.web.chat.storage_quota import StorageQuota
 from agent.web.chat.visitor import Visitor
 from agent.web.conversation_routes import answer_error
 from agent.web.message_routes import MessageRoutes
 from agent.web.run_event_routes import RunFrames, stream
-from tests.support import postgres_server, redis_servers
-from tests.support.history_laws import batch
 from tests.support.history_stores import started
 from tests.support.http_client import marker
 from tests.support.models import QWEN3
 from tests.support.replica_houses import ANN, Build, House, begin, calls, words
 from tests.support.scripted_server import Running
-from tests.support.views import Shown, view_of, watch
+from tests.support.views import view_of, watch
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -196,20 +191,6 @@ async def test_tool_of_unknown_outcome_waits_for_the_visitor(build: Build) -> No
 
 
 @pytest.mark.full
-async def test_step_begins_again_after_each_loss(build: Build) -> None:
-    """A model that cannot continue its text loses two processes."""
-    house = await build(QWEN3)
-    conversation, run = await begin(house, "!tokens 90 @20")
-    for _ in range(MAX_LOST):
-        await house.until_stored(run, "word9")
-        following = await build(QWEN3)
-        await house.lose_its_runs()
-        run, house = (await following.finish(conversation, run)).run_id, following
-    view = await house.until_idle(conversation)
-    assert words(0, 90) in view.texts
-
-
-@pytest.mark.full
 async def test_answer_that_loses_every_process_ends_as_interrupted(build: Build) -> None:
     house = await build()
     conversation, run = await begin(house, "!tokens 4000 @20")
@@ -224,20 +205,6 @@ async def test_answer_that_loses_every_process_ends_as_interrupted(build: Build)
     assert await last.until_ended(conversation, run) == ""
     view = await view_of(last.page, "ann", conversation)
     assert any("Interrupted" in text for text in view.texts)
-
-
-@pytest.mark.full
-async def test_handovers_in_order_are_not_counted(build: Build) -> None:
-    """Each restart of a process hands the answer over. However many there are, nothing is lost."""
-    house = await build()
-    conversation, run = await begin(house, "!tokens 150 @20")
-    for _ in range(MAX_LOST + 2):
-        await house.until_stored(run, "word")
-        following = await build()
-        await house.page.live_runs.close()
-        run, house = (await following.finish(conversation, run)).run_id, following
-    view = await house.until_idle(conversation)
-    assert view.texts[1] == words(0, 150)
 
 
 @pytest.mark.parametrize("script", ["!tokens 4000 @20", "!wait 30 !text Late."], ids=["with-text", "without"])
@@ -288,17 +255,6 @@ async def test_answer_with_a_visitors_key_asks_for_it_again(
     assert any("Enter the key again" in text for text in texts)
     stored = [event.json for event in await other.store.runs.events(live.run_id, owner="ann")]
     assert not any("of-ann" in text for text in stored)
-
-
-@pytest.mark.full
-async def test_page_of_another_process_keeps_an_answer_of_a_public_page(build: Build) -> None:
-    public = PublicSettings()
-    one, other = await build(public=public, grace=3), await build(public=public, grace=3)
-    conversation, _ = await begin(one, "!tokens 160 @20")
-    async with aclosing(watch(other.page, "ann", conversation)) as views:
-        async for view in views:
-            last = view
-    assert last.texts[1] == words(0, 160)
 
 
 async def test_deleted_conversation_is_not_continued(build: Build) -> None:
@@ -371,115 +327,3 @@ async def test_quota_keeps_what_another_process_answers(build: Build, tmp_path: 
     await live.wait_for_end()
     await reserve()
     assert await other.store.list(guest.owner) == []
-
-
-@pytest.mark.full
-async def test_expiry_keeps_what_another_process_answers(build: Build, tmp_path: Path) -> None:
-    one, other = await build(), await build()
-    expired = ExpiredConversations(other.store, MediaStore(tmp_path / "media"), other.page.live_runs.is_busy)
-    record = await one.store.save(Conversation(owner="ann"))
-    await one.store.runs.append(batch(record, 1, "a"))
-    await other.store.retention.set_expiry(record, now() - timedelta(hours=1))
-    assert await expired.delete() == 0
-    await other.store.retention.set_expiry(record, None)
-    await one.lose_its_runs()
-    await other.store.retention.set_expiry(record, now() - timedelta(hours=1))
-    assert await expired.delete() == 1
-
-
-async def test_deletion_can_be_undone_while_others_clean_up(build: Build, tmp_path: Path) -> None:
-    one, other = await build(), await build()
-    expired = ExpiredConversations(other.store, MediaStore(tmp_path / "media"), other.page.live_runs.is_busy)
-    record = await one.store.save(Conversation(owner="ann"))
-    await one.page.list.delete("ann", record.id)
-    assert await expired.delete() == 0
-    await one.page.list.restore("ann", record.id)
-    assert await other.store.get(record.id, owner="ann")
-    await one.page.list.delete("ann", record.id)
-    assert await expired.delete(at=now() + timedelta(seconds=UNDO_SECONDS + 1)) == 1
-
-
-@pytest.fixture
-def own_server(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator["Outage"]:
-    """Start a server for one test, which can be stopped and started again with its data."""
-    if name == "postgres":
-        server = postgres_server.PostgresServer()
-        server.start()
-        monkeypatch.setenv(postgres_server.VARIABLE, server.url())
-        yield PostgresOutage(server)
-        server.remove()
-    else:
-        outage = RedisOutage(tmp_path / "redis")
-        monkeypatch.setenv(redis_servers.VARIABLE, redis_servers.url_in(outage.folder))
-        yield outage
-        outage.stop()
-
-
-class PostgresOutage:
-    def __init__(self, server: postgres_server.PostgresServer) -> None:
-        self.start, self.stop = server.start, server.stop
-
-
-class RedisOutage:
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        folder.mkdir()
-        self.start()
-
-    def start(self) -> None:
-        self._process = redis_servers.start(self.folder, "--appendonly", "yes", "--appendfsync", "always")
-
-    def stop(self) -> None:
-        redis_servers.stop(self._process)
-
-
-Outage = PostgresOutage | RedisOutage
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("seconds", [1, 14], ids=["short", "long"])
-async def test_answer_outlives_restart_of_the_store(
-    own_server: Outage, build: Build, seconds: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All leases have expired meanwhile. Nobody has died, and a page watches at another process."""
-    monkeypatch.setattr("agent.web.chat.recovery.CONFIRM_SECONDS", CONFIRM_SECONDS)
-    one, other = await build(), await build()
-    count = 40 * (seconds + 8)
-    conversation, run = await begin(one, f"!tokens {count} @40")
-    await other.until_stored(run, "word9")
-    views = list[Shown]()
-    watching = asyncio.create_task(collect(other, conversation, views))
-    await until(lambda: views)
-    await asyncio.to_thread(own_server.stop)
-    await asyncio.sleep(seconds)
-    await asyncio.to_thread(own_server.start)
-    await until(lambda: not one.page.live_runs.count)
-    await watching
-    shown = views[-1].texts
-    assert shown[1] == words(0, count)
-    assert not any("another one" in text for text in shown)
-    assert shown == await other.texts(conversation)
-
-
-async def collect(house: House, conversation: str, views: list[Shown]) -> None:
-    async with aclosing(watch(house.page, "ann", conversation)) as found:
-        async for view in found:
-            views.append(view)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", ["redis"], indirect=True)
-async def test_empty_redis_is_used_like_a_new_one(build: Build, own_server: Outage, tmp_path: Path) -> None:
-    """After a failover to a server without data, running answers end, and new ones are answered and finished."""
-    assert isinstance(own_server, RedisOutage)
-    one, other = await build(), await build()
-    await begin(one, "!tokens 4000 @20")
-    with Redis.from_url(redis_servers.url_in(own_server.folder)) as client:
-        client.flushall()
-    await until(lambda: not one.page.live_runs.count)
-    conversation, run = await begin(one, "!tokens 60 @20")
-    await other.until_stored(run, "word9")
-    await one.lose_its_runs()
-    await other.finish(conversation, run)
-    view = await other.until_idle(conversation)
-    assert view.texts[1] == words(0, 60)

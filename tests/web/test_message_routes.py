@@ -2,23 +2,18 @@
 
 import json
 import re
-from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from agent.web.middleware.requests import MAX_BODY
-from tests.conftest import App, becomes
+from tests.conftest import App
 from tests.support.asking_tools import ASKING_CONFIG
 from tests.support.http_client import HttpVisitor, marker
 from tests.support.turn_edits import applied
 
-
-@pytest.fixture(scope="module")
-def app(start_app: Callable[..., App]) -> App:
-    """Start an app whose models can ask the visitor."""
-    return start_app(ASKING_CONFIG)
+CONFIG = ASKING_CONFIG  # which `own` reads
 
 
 def asked(visitor: HttpVisitor, path: str, body: Any, *, method: str = "POST", status: int = 200) -> Any:
@@ -48,8 +43,8 @@ def last_message(visitor: HttpVisitor, chat: str, word: str) -> str:
     return visitor.ask("GET", f"/conversations/{chat}/messages/{hit['entry']}").json["message"]
 
 
-def test_chat_goes_on_over_routes_alone(app: App) -> None:
-    visitor, words = HttpVisitor(app.url), [marker() for _ in range(5)]
+def test_chat_goes_on_over_routes_alone(own: App) -> None:
+    visitor, words = HttpVisitor(own.url), [marker() for _ in range(5)]
     begun = asked(visitor, "/conversations", {"text": f"!text {words[0]}"})
     assert text_of(answer_of(visitor, begun)) == words[0]
     chat = f"/conversations/{begun['conversation']}"
@@ -96,8 +91,8 @@ def last_state(visitor: HttpVisitor, run: str) -> Any:
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_frames_of_an_answer_lead_to_the_stored_turn(app: App, script: str) -> None:
-    visitor = HttpVisitor(app.url)
+def test_frames_of_an_answer_lead_to_the_stored_turn(own: App, script: str) -> None:
+    visitor = HttpVisitor(own.url)
     begun = asked(visitor, "/conversations", {"text": script})
     path = f"/conversations/{begun['conversation']}"
     for _ in range(2):
@@ -109,8 +104,8 @@ def test_frames_of_an_answer_lead_to_the_stored_turn(app: App, script: str) -> N
         begun = asked(visitor, f"{path}/messages/{stored['id']}/continue", {})
 
 
-def test_message_with_files_reports_progress(app: App) -> None:
-    visitor, word = HttpVisitor(app.url), marker()
+def test_message_with_files_reports_progress(own: App) -> None:
+    visitor, word = HttpVisitor(own.url), marker()
     path = visitor.upload("notes.txt", word.encode())
     sent = visitor.ask(
         "POST", "/conversations", json={"text": "!echo", "files": [path]}, headers={"accept": "application/x-ndjson"}
@@ -126,16 +121,16 @@ def test_message_with_files_reports_progress(app: App) -> None:
     assert word in text_of(answer_of(visitor, again))
 
 
-def test_file_of_another_visitor_is_refused(app: App) -> None:
-    path = HttpVisitor(app.url).upload("notes.txt", b"secret")
+def test_file_of_another_visitor_is_refused(own: App) -> None:
+    path = HttpVisitor(own.url).upload("notes.txt", b"secret")
     for given in (path, "/etc/hostname", ""):
-        refused = HttpVisitor(app.url).ask("POST", "/conversations", json={"text": "!echo", "files": [given]})
+        refused = HttpVisitor(own.url).ask("POST", "/conversations", json={"text": "!echo", "files": [given]})
         assert refused.status == 400
         assert refused.json["detail"] == "An attachment could not be read. Attach it again."
 
 
-def test_message_sent_twice_is_stored_once(app: App) -> None:
-    visitor, word, id_ = HttpVisitor(app.url), marker(), uuid4().hex
+def test_message_sent_twice_is_stored_once(own: App) -> None:
+    visitor, word, id_ = HttpVisitor(own.url), marker(), uuid4().hex
     body = {"text": f"!text {word}", "id": id_}
     begun = asked(visitor, "/conversations", body)
     again = asked(visitor, "/conversations", body | {"again": True})
@@ -144,8 +139,8 @@ def test_message_sent_twice_is_stored_once(app: App) -> None:
     assert shown(visitor, begun["conversation"]).count(f"\n!text {word}\n") == 1
 
 
-def test_stop_ends_the_answer(app: App) -> None:
-    visitor = HttpVisitor(app.url)
+def test_stop_ends_the_answer(own: App) -> None:
+    visitor = HttpVisitor(own.url)
     begun = asked(visitor, "/conversations", {"text": "!tokens 9000 @20"})
     chat = f"/conversations/{begun['conversation']}"
     assert asked(visitor, f"{chat}/messages", {"text": "more"}, status=409)["detail"]
@@ -154,8 +149,8 @@ def test_stop_ends_the_answer(app: App) -> None:
     assert (ended["type"], ended["finish_reason"]) == ("ended", "cancelled")
 
 
-def test_cut_answer_is_continued(app: App) -> None:
-    visitor, word = HttpVisitor(app.url), marker()
+def test_cut_answer_is_continued(own: App) -> None:
+    visitor, word = HttpVisitor(own.url), marker()
     begun = asked(visitor, "/conversations", {"text": f"!text {word} !length 3"})
     answer_of(visitor, begun)
     message = last_message(visitor, begun["conversation"], word)
@@ -163,8 +158,8 @@ def test_cut_answer_is_continued(app: App) -> None:
     assert answer_of(visitor, more)[-1]["type"] == "ended"
 
 
-def test_question_is_answered(app: App) -> None:
-    visitor = HttpVisitor(app.url)
+def test_question_is_answered(own: App) -> None:
+    visitor = HttpVisitor(own.url)
     question = json.dumps({"question": "Which?"})
     begun = asked(visitor, "/conversations", {"text": f"!tool ask_user {question} !echo", "settings": {"tools": True}})
     events = answer_of(visitor, begun)
@@ -176,8 +171,8 @@ def test_question_is_answered(app: App) -> None:
     assert "This." in text_of(answer_of(visitor, more))
 
 
-def test_temporary_chat_leaves_nothing(app: App) -> None:
-    visitor, word = HttpVisitor(app.url), marker()
+def test_temporary_chat_leaves_nothing(own: App) -> None:
+    visitor, word = HttpVisitor(own.url), marker()
     begun = asked(visitor, "/conversations", {"text": f"!text {word}", "temporary": True})
     assert text_of(answer_of(visitor, begun)) == word
     assert visitor.ask("GET", "/conversations").json["conversations"] == []
@@ -207,15 +202,15 @@ BAD: dict[str, tuple[str, Any, int]] = {
 
 
 @pytest.fixture(scope="module")
-def owner(app: App) -> tuple[HttpVisitor, str]:
+def owner(own: App) -> tuple[HttpVisitor, str]:
     """Return a visitor and the path of their conversation."""
-    visitor = HttpVisitor(app.url)
+    visitor = HttpVisitor(own.url)
     begun = asked(visitor, "/conversations", {"text": "!text Yes."})
     answer_of(visitor, begun)
     return visitor, f"/conversations/{begun['conversation']}"
 
 
-def test_bad_request_gets_a_reason_and_stores_nothing(app: App, owner: tuple[HttpVisitor, str]) -> None:
+def test_bad_request_gets_a_reason_and_stores_nothing(own: App, owner: tuple[HttpVisitor, str]) -> None:
     visitor, chat = owner
     before = visitor.ask("GET", "/conversations").json, shown(visitor, chat.rpartition("/")[2])
     for name, (path, body, status) in BAD.items():
@@ -223,13 +218,4 @@ def test_bad_request_gets_a_reason_and_stores_nothing(app: App, owner: tuple[Htt
         assert (answer.status, bool(answer.json["detail"])) == (status, True), (name, answer.text)
         assert name != "unknown setting" or answer.json["detail"].endswith(" and model")
     assert (visitor.ask("GET", "/conversations").json, shown(visitor, chat.rpartition("/")[2])) == before
-    assert "Traceback" not in app.log
-
-
-def test_request_of_another_site_or_without_a_cookie_is_refused(app: App, owner: tuple[HttpVisitor, str]) -> None:
-    visitor, chat = owner
-    for path in ("/conversations", f"{chat}/messages", f"{chat}/stop"):
-        assert HttpVisitor(app.url, None).ask("POST", path, json={"text": "x"}).status == 401
-        for headers in ({"sec-fetch-site": "cross-site"}, {"origin": "https://elsewhere.example"}):
-            assert visitor.ask("POST", path, json={"text": "x"}, headers=headers).status in (401, 403)
-    becomes("", lambda: visitor.ask("GET", chat).json["state"])
+    assert "Traceback" not in own.log

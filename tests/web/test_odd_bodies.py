@@ -14,11 +14,10 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 
-from agent.settings import LocalSettings, PublicSettings, Settings
-from agent.web.app import create_app
+from agent.settings import PublicSettings
 from agent.web.heavy_work import REQUESTS_EACH
 from agent.web.middleware.isolation import API
-from tests.support.asgi_requests import Asked, asked, longest_step, routes_of
+from tests.support.asgi_requests import Asked, asked, longest_step, routes_of, running_app
 from tests.support.gate_rows import gate_rows
 from tests.support.scripted_server import Running
 from tests.support.waiting import until
@@ -168,10 +167,9 @@ def requests_to(app: FastAPI, names: dict[str, str]) -> Iterator[tuple[str, str]
 async def test_odd_body_is_refused_with_a_sentence(
     tmp_path: Path, server: Running, caplog: pytest.LogCaptureFixture, *, is_field: bool
 ) -> None:
-    local = LocalSettings(cache_dir=tmp_path, downloads=False, vllm_base_url=server.base_url)
-    app, faults, count = await create_app(Settings(data_dir=tmp_path, local=local), say=lambda _: None), list[str](), 0
+    faults, count = list[str](), 0
     caplog.set_level(logging.ERROR)
-    async with app.router.lifespan_context(app):
+    async with running_app(tmp_path, server.base_url) as app:
         cookie, names = await opened(app)
         for method, path in requests_to(app, names):
             for name in (one for one in BODIES if (" as " in one) == is_field):
@@ -198,14 +196,9 @@ async def test_odd_body_is_refused_with_a_sentence(
 @pytest.mark.slow
 async def test_odd_bodies_count(tmp_path: Path, server: Running) -> None:
     """A visitor that goes on sending them is refused before they are read."""
-    local = LocalSettings(cache_dir=tmp_path, downloads=False, vllm_base_url=server.base_url)
-    settings = Settings(
-        data_dir=tmp_path,
-        local=local,
-        public=PublicSettings(api=True, links=True, messages=1000, messages_per_address=1000, messages_in_all=1000),
-    )
-    app, uncounted = await create_app(settings, say=lambda _: None), list[str]()
-    async with app.router.lifespan_context(app):
+    public = PublicSettings(api=True, links=True, messages=1000, messages_per_address=1000, messages_in_all=1000)
+    uncounted = list[str]()
+    async with running_app(tmp_path, server.base_url, public=public) as app:
         for method, path in requests_to(app, {}):
             cookie = (await asked(app, "GET", "/")).cookie
             if HAS_NO_COST.fullmatch(f"{method} {path}"):

@@ -23,8 +23,6 @@ from agent.files.store import MediaStore
 from agent.history import Conversation, Entry, HistoryStore, now
 from agent.history.sql.postgres import PostgresStore
 from agent.models.catalog import ModelSpec
-from agent.providers.connection import Endpoint, ServedModel
-from agent.settings import LocalSettings, Settings
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.own_data import OwnData, OwnDataSummary
@@ -34,8 +32,8 @@ from tests.support.history_stores import KINDS, STORES, Clock, started
 from tests.support.http_client import HttpVisitor
 from tests.support.live_folders import files_with
 from tests.support.media_files import random_png
-from tests.support.models import FakeLocalModels
 from tests.support.scripted_server import Config, Running
+from tests.support.views import chats_of
 
 PLAIN = ModelSpec(id="local:plain", name="plain", label="Plain", provider="vllm")
 SERVER = Config(rate=50.0, models=("plain",))
@@ -53,9 +51,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 @pytest.fixture
 async def page(server: Running, tmp_path: Path, store: HistoryStore) -> AsyncIterator[Conversations]:
-    models = FakeLocalModels(served=(ServedModel(PLAIN, Endpoint(server.base_url)),))
-    settings = Settings(local=LocalSettings(cache_dir=tmp_path, downloads=False))
-    made = Conversations(settings, store, MediaStore(tmp_path / "media"), models, tools=[])
+    made = chats_of(server.base_url, tmp_path, PLAIN, store=store)
     yield made
     await made.aclose()
 

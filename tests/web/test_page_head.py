@@ -1,6 +1,5 @@
 """The preview of a link to the page, its icons and its loading screen are ours, not Gradio's."""
 
-import re
 from collections.abc import Callable
 from html.parser import HTMLParser
 from io import BytesIO
@@ -9,12 +8,11 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser, Route, expect
 
 from agent.i18n.translator import Translator
 from agent.web.ui.page_files import page_files
 from agent.web.ui.page_head import with_our_head
-from tests.conftest import CONFIG, App, Visitor
+from tests.conftest import CONFIG, App
 
 TITLE = 'Ann\'s <b>"chat"</b> & more'
 
@@ -103,21 +101,3 @@ def test_page_without_metas_keeps_its_scripts() -> None:
     page = with_our_head(html, "T", "http://h", Translator(), page_files())
     assert script in page
     assert page.count("<title>T</title>") == 1
-
-
-@pytest.mark.browser
-def test_loading_screen_is_customised(app: App, browser: Browser) -> None:
-    context = browser.new_context(color_scheme="dark")
-    visitor = Visitor(context.new_page())
-    held: list[Route] = []
-    visitor.page.route(re.compile(r"/gradio_api/|/theme\.css"), lambda route: held.append(route))
-    visitor.page.goto(app.url, wait_until="commit")
-    loader = visitor.page.locator('gradio-app [data-testid="status-tracker"] svg').first
-    expect(loader).to_be_visible()
-    assert "data:image/svg+xml" in loader.evaluate("one => getComputedStyle(one).backgroundImage")
-    expect(loader.locator("path:visible")).to_have_count(0)
-    ground = visitor.page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert ground == "rgb(16, 18, 23)"
-    expect(visitor.page).to_have_title("Switchboard")
-    visitor.shot("loading")
-    context.close()

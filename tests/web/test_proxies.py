@@ -14,13 +14,11 @@ from uuid import uuid4
 import httpx
 import pytest
 from gradio_client import Client
-from playwright.sync_api import Browser, expect
 
 from agent.web.middleware.visitor_cookie import COOKIE
-from tests.conftest import App, Visitor
+from tests.conftest import App
 from tests.support.foreign_requests import MATRIX, at_work, closed_requests, comparable, made_up_like, send_row
 from tests.support.http_client import HttpVisitor, marker
-from tests.support.media_files import random_png
 from tests.support.models import VISION_MODEL
 from tests.support.ports import free_port
 from tests.support.proxies import changed, nginx_command, program, running_proxy, self_signed
@@ -40,7 +38,6 @@ class Proxy:
     certificate: Path
 
     def url(self, path: str = "/") -> str:
-        """Return the URL of the page at `path`."""
         return f"https://localhost:{self.port}{path}"
 
     @property
@@ -49,11 +46,9 @@ class Proxy:
         return ssl.create_default_context(cafile=str(self.certificate))
 
     def connect(self, path: str) -> Client:
-        """Connect a program to `path`."""
         return Client(self.url(path), verbose=False, analytics_enabled=False, ssl_verify=cast(bool, self.trusted))
 
     def http(self, **more: Any) -> httpx.Client:
-        """Return a plain HTTP client."""
         return httpx.Client(verify=self.trusted, trust_env=False, timeout=60, **more)
 
 
@@ -199,33 +194,3 @@ def test_stream_disables_proxy_buffering(apps: tuple[App, App]) -> None:
         with http.stream("GET", "/gradio_api/heartbeat/abc") as answer:
             assert answer.headers["content-type"].startswith("text/event-stream")
             assert answer.headers["x-accel-buffering"] == "no"
-
-
-@pytest.mark.browser
-def test_browser_works_over_http_2(proxy: Proxy, browser: Browser) -> None:
-    """Four tabs stream at once, despite the limit of six connections to a host. A reload shows the same text."""
-    context = browser.new_context(ignore_https_errors=True, viewport={"width": 1100, "height": 900})
-    try:
-        tabs = [Visitor(context.new_page()) for _ in range(4)]
-        first, failed = tabs[0], list[str]()
-        first.page.on("response", lambda answer: failed.append(answer.url) if answer.status >= 400 else None)
-        for tab in tabs:
-            tab.open(proxy.url("/chat/"))
-        assert first.page.evaluate("performance.getEntriesByType('navigation')[0].nextHopProtocol") == "h2"
-        for tab in tabs:
-            tab.say("!tokens 2000 @20")
-        for tab in tabs:
-            expect(tab.bubbles.get_by_text("word3").first).to_be_visible()
-        first.stop.click()
-        first.idle()
-        picture = {"name": "red.png", "mimeType": "image/png", "buffer": random_png()}
-        first.page.locator("#composer input[type=file]").set_input_files(picture)
-        expect(first.page.locator("#composer img")).to_have_js_property("naturalWidth", 8)
-        first.ask("!text Seen from afar.")
-        first.page.reload()
-        expect(first.bubbles.get_by_text("Seen from afar.", exact=True)).to_be_visible()
-        shown = first.mine.last.locator("img")
-        expect(shown).to_have_js_property("naturalWidth", 8)
-        assert not failed
-    finally:
-        context.close()

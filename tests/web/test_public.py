@@ -15,20 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import InputError, Limited
-from agent.files.store import MediaStore
-from agent.history.memory import MemoryStore
 from agent.models.catalog import ModelSpec
-from agent.providers.connection import Endpoint, ServedModel
-from agent.settings import LocalSettings, PublicSettings, Settings, load_settings
+from agent.settings import PublicSettings, load_settings
 from agent.web.chat.choices import Choices
-from agent.web.chat.conversations import Conversations
 from agent.web.chat.rate_limit import MINUTE_SECONDS, RateLimiter, Reservation
 from agent.web.chat.visitor import Visitor as Asker
 from tests.conftest import App, becomes
 from tests.support.clocks import Clock
-from tests.support.models import FakeLocalModels
 from tests.support.scripted_server import Running
-from tests.support.views import watch
+from tests.support.views import chats_of, watch
 
 StartApp = Callable[..., App]
 SPEC = ModelSpec(id="local:qwen", name="Qwen/Qwen3-8B", label="Qwen", provider="llama.cpp")
@@ -62,48 +57,12 @@ def test_visitor_has_messages_per_minute() -> None:
     gate.reserve_answer(ANN)
 
 
-def test_all_visitors_share_a_limit() -> None:
-    gate = RateLimiter(LIMITS, Clock())
-    for number in range(5):
-        gate.reserve_answer(asker(f"visitor {number}")).release()
-    with pytest.raises(Limited, match="all visitors together: 5 messages"):
-        gate.reserve_answer(asker("one more"))
-
-
 def test_all_visitors_share_a_limit_of_fetches() -> None:
     gate = RateLimiter(LIMITS, Clock())
     for number in range(5):
         gate.reserve_fetch(asker(f"visitor {number}")).release()
     with pytest.raises(Limited, match="all visitors together: 5 images"):
         gate.reserve_fetch(asker("one more"))
-
-
-def test_concurrent_answers_are_limited() -> None:
-    gate = RateLimiter(LIMITS, Clock())
-    first = gate.reserve_answer(ANN)
-    with pytest.raises(Limited, match="1 of your answers is being written"):
-        gate.reserve_answer(ANN)
-    gate.reserve_answer(BOB)
-    with pytest.raises(Limited, match="2 answers are being written here"):
-        gate.reserve_answer(asker("eve"))
-    first.release()
-    first.release()
-    gate.reserve_answer(asker("eve"))
-    with pytest.raises(Limited, match="2 answers are being written here"):
-        gate.reserve_answer(ANN)
-
-
-def test_guests_share_limits_of_one_visitor() -> None:
-    gate = RateLimiter(LIMITS, Clock())
-    first = gate.reserve_answer(asker("page 1", guest=True))
-    with pytest.raises(Limited, match=r"1 of your answers .* no cookies share this limit"):
-        gate.reserve_answer(asker("page 2", guest=True))
-    first.release()
-    for number in range(2):
-        gate.reserve_answer(asker(f"page {number}", guest=True)).release()
-    with pytest.raises(Limited, match=r"Limit: 3 messages a minute.* no cookies share this limit"):
-        gate.reserve_answer(asker("another page", guest=True))
-    gate.reserve_answer(ANN)
 
 
 def test_visitors_of_one_address_share_limits() -> None:
@@ -207,10 +166,7 @@ def test_opening_the_page_turns_limits_on(env: dict[str, str], on: bool, keys: b
 
 @pytest.mark.slow
 async def test_returning_page_keeps_its_answer(tmp_path: Path, model_server: Running) -> None:
-    settings = Settings(local=LocalSettings(cache_dir=tmp_path), public=LIMITS, grace_seconds=1.0)
-    models = FakeLocalModels()
-    models.served = (ServedModel(SPEC, Endpoint(model_server.base_url)),)
-    page = Conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=())
+    page = chats_of(model_server.base_url, tmp_path, SPEC, public=LIMITS, grace_seconds=1.0)
     live = await page.send(Asker(owner="ann"), None, {"text": "!tokens 4000 @100"}, Choices())
     assert live is not None
     async with aclosing(watch(page, "ann", live.conversation)) as looking:

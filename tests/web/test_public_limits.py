@@ -2,8 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,6 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from agent import Agent, Limits
 from agent.errors import AgentError, ConfigError, InputError, Limited
-from agent.files.store import MediaStore
-from agent.history.memory import MemoryStore
 from agent.models.catalog import ModelSpec
 from agent.models.catalog import load_catalog as catalog
 from agent.providers.connection import Endpoint, ServedModel
@@ -34,12 +32,11 @@ from agent.web.middleware.isolation import IsolationMiddleware
 from agent.web.middleware.visitor_cookie import VisitorCookies
 from agent.web.sending import send_message
 from agent.web.ui.api import ChatApi
-from bench.attack.attacks import long_edit, long_message, long_prompts, one_file_many_times, refusals, rush
-from bench.attack.client import Client, bystander, memory
+from bench.attack.client import Client
 from tests.conftest import App
 from tests.support.models import FakeLocalModels
-from tests.support.scripted_server import Config, Running, running
-from tests.support.views import view_of
+from tests.support.scripted_server import Config, Running
+from tests.support.views import chats_of, view_of
 
 HERE = "5.6.7.8"
 REFUSED = (gr.Error, AgentError)
@@ -78,7 +75,6 @@ class Page:
         )
 
     async def edit(self, text: str) -> None:
-        """Edit the first message to this text."""
         await self.conversations.edit(*self.who, (await self.shown())[0]["id"], text, self.choices)
 
     async def shown(self) -> Sequence[Turn]:
@@ -111,9 +107,7 @@ class Page:
 @pytest.fixture
 async def conversations(server: Running, tmp_path: Path) -> AsyncIterator[Conversations]:
     """Yield all conversations of a public page with a model."""
-    models = FakeLocalModels(served=(ServedModel(LARGE, Endpoint(server.base_url)),))
-    settings = Settings(local=LocalSettings(cache_dir=tmp_path), public=PUBLIC)
-    made = Conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=[ask_user])
+    made = chats_of(server.base_url, tmp_path, LARGE, tools=[ask_user], public=PUBLIC)
     yield made
     await made.aclose()
 
@@ -134,7 +128,6 @@ async def words(page: Page) -> None:
 
 
 async def retry(page: Page) -> None:
-    """Press "retry"."""
     await page.conversations.retry(*page.who, (await page.shown())[0]["id"], page.choices)
 
 
@@ -144,7 +137,6 @@ async def go_on(page: Page) -> None:
 
 
 async def edit(page: Page) -> None:
-    """Edit the message."""
     await page.edit("!text Edited.")
 
 
@@ -611,42 +603,6 @@ messages_in_all = 1000
 """
 
 
-@pytest.fixture(scope="module")
-def seeing() -> Iterator[Running]:
-    """Run a model that sees pictures."""
-    with running(Config(models=("Qwen/Qwen3-VL-8B-Instruct",), rate=200.0)) as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def public(start_app: Callable[..., App], seeing: Running) -> App:
-    """A public page with high limits a minute, so that only the limits on simultaneous answers apply."""
-    return start_app(CONFIG, VLLM_BASE_URL=seeing.base_url)
-
-
-@pytest.mark.parametrize(
-    ("cookies", "count", "answered", "sentence"),
-    [
-        ("one", 30, 2, "2 of your answers are being written"),
-        ("none", 30, 2, "no cookies share this limit"),
-        ("each", 36, 8, "8 answers are being written here"),
-    ],
-)
-def test_rush_gets_no_extra_slots(
-    public: App, seeing: Running, cookies: str, count: int, answered: int, sentence: str
-) -> None:
-    with bystander(public.url, pause=0.3) if answered < 8 else nullcontext() as other:
-        before = len(seeing.journal())
-        told = refusals(rush(public.url, count, cookies=cookies))
-    assert told.pop("", 0) == answered
-    assert len(seeing.journal()) - before - (len(other.seconds) if other else 0) == answered
-    assert sum(told.values()) == count - answered
-    assert all(sentence in said for said in told)
-    if other:
-        assert not other.failures
-        assert other.seconds
-
-
 def test_forged_address_gets_no_extra_slots(start_app: Callable[..., App], model_server: Running) -> None:
     app = start_app(CONFIG + "answers_per_address = 1\n", SPACE_ID="me/it")
     with (
@@ -664,36 +620,7 @@ def test_forged_address_gets_no_extra_slots(start_app: Callable[..., App], model
         assert same.chat("!text Hi.").value["text"] == "Hi."
 
 
-def test_start_prints_public_limits(public: App) -> None:
+def test_start_prints_public_limits(start_app: Callable[..., App]) -> None:
+    public = start_app(CONFIG)
     assert "Open to everybody: 200 messages a minute for each visitor, 1000 for all;" in public.log
     assert "with your keys they may use huggingface:a/lent" in public.log
-
-
-def test_repeated_file_takes_no_memory(public: App) -> None:
-    assert public.process is not None
-    with bystander(public.url, pause=0.3) as other, memory(public.process.pid) as held:
-        reply = one_file_many_times(public.url)
-    assert "120 files" in reply.error
-    assert held.grown < 150, held
-    assert not other.failures
-    assert other.slowest < 10
-
-
-def test_long_prompts_are_not_kept(public: App) -> None:
-    assert public.process is not None
-    long_prompts(public.url, visitors=5)
-    with bystander(public.url, pause=0.3) as other, memory(public.process.pid) as held:
-        assert long_prompts(public.url, visitors=30) == 0
-    assert held.kept < 60, held
-    assert held.grown < 150, held
-    assert not other.failures
-    assert other.slowest < 10
-
-
-def test_three_megabytes_of_text_reach_no_model(public: App, seeing: Running) -> None:
-    before = len(seeing.journal())
-    assert "tokens, and Qwen3-VL-8B-Instruct reads at most" in long_message(public.url, 16, 190_000).error
-    edited, took = long_edit(public.url, 900_000)
-    assert "characters; 200,000 is the most" in edited
-    assert took < 10
-    assert len(seeing.journal()) == before + 1

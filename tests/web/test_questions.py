@@ -22,14 +22,11 @@ from pydantic_ai.messages import (
 )
 
 from agent.errors import Conflict, InputError, Limited, NotFound
-from agent.files.store import MediaStore
 from agent.history import Conversation, Entry, Note
 from agent.history.memory import MemoryStore
 from agent.models.catalog import ModelSpec
-from agent.models.weights import Status
-from agent.providers.connection import Endpoint, ServedModel
 from agent.rendering.bubbles import Turn as ShownTurn
-from agent.settings import LocalSettings, PublicSettings, Settings
+from agent.settings import PublicSettings
 from agent.suspension.suspended_run import Approve, Refuse
 from agent.tools.builtin import calculate
 from agent.tools.function_tools import ask_user
@@ -42,11 +39,10 @@ from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.transcript import ConversationTurn, to_turns
 from agent.web.chat.turns import render_turn
 from agent.web.chat.visitor import Visitor as Asker
-from tests.conftest import App, Visitor
+from tests.conftest import App, Visit, Visitor
 from tests.support.asking_tools import ASKING_CONFIG, send
-from tests.support.models import FakeLocalModels
 from tests.support.scripted_server import Running
-from tests.support.views import html_of, view_of, watch, written
+from tests.support.views import chats_of, html_of, view_of, watch, written
 
 ASK = '!text I must know. !tool ask_user {"question": "Which <b>table</b>?", "choices": ["monthly", "yearly"]} !echo'
 SUM = 'calculate {"expression": "6*7"}'
@@ -54,8 +50,6 @@ SEND = '!tool send {"to": "Ann", "text": "Hi!"} !text Done.'
 BOTH = '!tools ask_user {"question": "Which?"} send {"to": "Ann", "text": "Hi!"} !text Both done.'
 
 QUESTION = QuestionId("r", "1")
-
-Visit = Callable[..., Visitor]
 
 
 # --- pure -------------------------------------------------------------------------------------------------------------
@@ -176,11 +170,10 @@ async def restarted(model_server: Running, tmp_path: Path) -> AsyncIterator[Call
     """Yield a function to a server's conversations. Each call starts another server with the same store."""
     store, begun = SlowStore(), list[Conversations]()
     spec = ModelSpec(id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="Qwen3", provider="vllm")
-    models = FakeLocalModels(Status("ready", "", None), (ServedModel(spec, Endpoint(model_server.base_url)),))
 
     def start() -> Conversations:
-        settings = Settings(local=LocalSettings(cache_dir=tmp_path), retries=0)
-        begun.append(Conversations(settings, store, MediaStore(tmp_path), models, [ask_user, send, calculate]))
+        tools = [ask_user, send, calculate]
+        begun.append(chats_of(model_server.base_url, tmp_path, spec, store=store, tools=tools, retries=0))
         return begun[-1]
 
     yield start
@@ -377,7 +370,6 @@ def sent(app: App) -> list[str]:
 
 
 @pytest.mark.gate("A tool that needs approval runs only when approved.")
-@pytest.mark.browser
 def test_tool_runs_only_when_approved(asking: App, visit: Visit, model_server: Running) -> None:
     visitor = visitor_with_tools(visit, asking)
     visitor.say(SEND)
@@ -411,28 +403,6 @@ def test_tool_runs_only_when_approved(asking: App, visit: Visit, model_server: R
     assert len(sent(asking)) == len(already) + 2
     results = [m["content"] for m in model_server.journal()[-1]["body"]["messages"] if m["role"] == "tool"]
     assert "Ann is on holiday." in results[-1]
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize(("script", "is_open"), [(ASK, True), (SEND, False)], ids=["question", "permission"])
-def test_question_is_answered_in_a_copy(asking: App, visit: Visit, script: str, is_open: bool) -> None:
-    owner = visitor_with_tools(visit, asking)
-    owner.say(script)
-    expect(question(owner)).to_be_visible()
-    path = owner.page.evaluate("""async () => (await (await fetch(`/conversations${location.pathname.slice(2)}/links`, {
-      method: "POST", headers: { "content-type": "application/json" }, body: "{}" })).json()).path""")
-    reader = visit(asking.url)
-    reader.page.goto(asking.url + path)
-    reader.page.get_by_role("button", name="Continue this chat").click()
-    expect(reader.mine).to_have_count(1)
-    if is_open:
-        expect(question(reader)).to_contain_text("Which <b>table</b>?")
-        press(reader, "yearly")
-        expect(reader.bubbles.filter(has_text='"role": "tool"')).to_contain_text('"content": "yearly"')
-    else:
-        expect(reader.caption).to_contain_text("Stopped")
-        expect(question(reader)).to_have_count(0)
-    expect(question(owner)).to_be_visible()
 
 
 def test_programs_answer_with_next_message(asking: App) -> None:

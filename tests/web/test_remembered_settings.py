@@ -1,7 +1,6 @@
 """Settings survive a reload, a change of model and another tab. The system prompt names the model and the day."""
 
 import os
-from collections.abc import Callable
 from dataclasses import fields, replace
 from datetime import date, timedelta
 from pathlib import Path
@@ -11,8 +10,6 @@ import pytest
 from gradio_client import Client
 from playwright.sync_api import expect
 
-from agent.files.store import MediaStore
-from agent.history.memory import MemoryStore
 from agent.i18n.translator import ENGLISH, LANGUAGES, Translator
 from agent.models.catalog import ModelSpec, load_catalog
 from agent.providers.connection import Effort
@@ -25,17 +22,15 @@ from agent.web.chat.choices import (
     set_by_visitor,
     usual_temperature,
 )
-from agent.web.chat.conversations import Conversations
 from agent.web.chat.permit import run_limits, run_options
 from agent.web.chat.system_prompt import adapt_prompt, default_prompt, own_prompt
 from agent.web.chat.visitor import Visitor as Asker
 from agent.web.ui.handlers import Handlers
-from tests.conftest import CONFIG, App, Visitor, becomes
-from tests.support.models import LARGE, SMALL, FakeLocalModels
+from tests.conftest import App, Visit, becomes
+from tests.support.models import LARGE, SMALL
 from tests.support.scripted_server import Config, Running
-from tests.support.views import page_request, properties_of, widgets
+from tests.support.views import chats_of, page_request, properties_of, widgets
 
-Visit = Callable[..., Visitor]
 SETTINGS = Settings(local=LocalSettings(cache_dir=Path(os.devnull)))
 QWEN = ModelSpec(id="vllm:q", name="Qwen/Qwen3-8B", label="Qwen3-8B", provider="vllm")
 
@@ -132,9 +127,7 @@ def test_added_sentence_stays_with_another_model(template: str | None) -> None:
 
 
 async def test_new_model_is_named_in_extended_prompt(tmp_path: Path) -> None:
-    models = FakeLocalModels()
-    models.serve(LARGE, SMALL)
-    handlers = Handlers(Conversations(SETTINGS, MemoryStore(), MediaStore(tmp_path), models, tools=()), widgets())
+    handlers = Handlers(chats_of("", tmp_path, LARGE, SMALL), widgets())
     large, small = (default_prompt(SETTINGS, spec) + " Be brief." for spec in (LARGE, SMALL))
     await handlers.model_chosen(LARGE.id, "", None, page_request())
     await handlers.settings.set_prompt(large, page_request())
@@ -155,9 +148,7 @@ async def test_new_model_is_named_in_extended_prompt(tmp_path: Path) -> None:
 
 
 async def test_model_without_tools_leaves_the_choice_alone(tmp_path: Path) -> None:
-    models = FakeLocalModels()
-    models.serve(LARGE, SMALL)
-    handlers = Handlers(Conversations(SETTINGS, MemoryStore(), MediaStore(tmp_path), models, tools=()), widgets())
+    handlers = Handlers(chats_of("", tmp_path, LARGE, SMALL), widgets())
     await handlers.settings.set_tools(True, page_request())
     await handlers.settings.set_temperature(0.3, page_request())
     for spec, on in ((SMALL, False), (LARGE, True)):
@@ -173,9 +164,7 @@ async def test_model_without_tools_leaves_the_choice_alone(tmp_path: Path) -> No
 @pytest.mark.parametrize("effort", [None, "high"])
 def test_message_after_a_restart_remembers_what_the_page_shows(tmp_path: Path, effort: Effort | None) -> None:
     """What only shows the abilities of the model is not remembered as a choice of the visitor."""
-    models = FakeLocalModels()
-    models.serve(SMALL)
-    conversations = Conversations(SETTINGS, MemoryStore(), MediaStore(tmp_path), models, tools=())
+    conversations = chats_of("", tmp_path, SMALL)
     usual = usual_temperature(SMALL)
     shown = Choices(model=SMALL.id, reasoning=effort or False, temperature=usual, max_tokens=64)
     conversations.remember(Asker(owner="ann"), shown)
@@ -207,9 +196,7 @@ NUMBERS = {
 async def test_odd_number_is_clamped_before_storage(
     tmp_path: Path, sent: Any, tokens: int | None, warmth: float | None
 ) -> None:
-    handlers = Handlers(
-        Conversations(SETTINGS, MemoryStore(), MediaStore(tmp_path), FakeLocalModels(), tools=()), widgets()
-    )
+    handlers = Handlers(chats_of("", tmp_path), widgets())
     await handlers.settings.set_max_tokens(sent, None, page_request())
     await handlers.settings.set_temperature(sent, page_request())
     kept = handlers._conversations.choices(handlers._sessions.get(page_request()).owner)
@@ -221,9 +208,7 @@ async def test_odd_number_is_clamped_before_storage(
 
 
 async def test_extraction_setting_remembers_no_text(tmp_path: Path) -> None:
-    handlers = Handlers(
-        Conversations(SETTINGS, MemoryStore(), MediaStore(tmp_path), FakeLocalModels(), tools=()), widgets()
-    )
+    handlers = Handlers(chats_of("", tmp_path), widgets())
     await handlers.attaching.extract_text(cast(Any, "x" * 3_800_000), None, page_request())
     assert handlers._conversations.choices(handlers._sessions.get(page_request()).owner).extract_text is True
 
@@ -241,11 +226,6 @@ def test_oversized_choices_are_not_remembered() -> None:
 SERVER = Config(models=("Qwen/Qwen3-8B", "my-org/Tuned"), rate=500.0)
 
 
-@pytest.fixture(scope="module")
-def own(start_app: Callable[..., App], server: Running) -> App:
-    return start_app(CONFIG, VLLM_BASE_URL=server.base_url)
-
-
 def system_of(server: Running) -> str | None:
     """Return the system message of the newest request."""
     first = server.journal()[-1]["body"]["messages"][0]
@@ -253,7 +233,6 @@ def system_of(server: Running) -> str | None:
 
 
 @pytest.mark.gate("Settings survive a reload.")
-@pytest.mark.browser
 def test_settings_survive_reload_and_model_switch(own: App, visit: Visit, server: Running) -> None:
     visitor = visit(own.url)
     page, prompt = visitor.page, visitor.page.get_by_label("System prompt")

@@ -1,4 +1,4 @@
-"""Two processes of the page behind nginx, with one PostgreSQL or Redis: they are killed, stopped and restarted.
+"""Two processes of the page behind nginx, with one PostgreSQL: they are killed, stopped and restarted.
 
 nginx runs with docs/proxies/replicas.conf, in which only names, ports and the certificate are changed.
 """
@@ -10,21 +10,19 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from pathlib import Path
 from threading import Event
+from typing import Any
 from uuid import uuid4
 
 import httpx
 import pytest
 from playwright.sync_api import Browser, BrowserContext, expect
-from redis import Redis
 
 from tests.conftest import App, Visitor, becomes
-from tests.support import redis_servers
 from tests.support.http_client import HttpVisitor, marker
 from tests.support.ports import free_port
 from tests.support.postgres_server import PostgresServer
@@ -39,44 +37,13 @@ TAKEOVER_SECONDS = 30.0
 PAUSE_SECONDS = 40.0
 
 
-Entries = Callable[[], Iterator[tuple[object, str]]]
-"""Returns each stored entry as JSON, after its conversation, in the order of a conversation."""
-
-
-@contextmanager
-def on_postgresql(_: Path) -> Iterator[tuple[str, Entries]]:
-    """Run a server for the block, which gets its URL."""
-    database = PostgresServer()
-    database.start()
-
-    def entries() -> Iterator[tuple[object, str]]:
-        for conversation, entry in database.run_sql("SELECT conversation_id, entry::text FROM entries ORDER BY rowid"):
-            yield conversation, str(entry)
-
-    try:
-        yield database.url(), entries
-    finally:
-        database.stop()
-        database.remove()
-
-
-@contextmanager
-def on_redis(folder: Path) -> Iterator[tuple[str, Entries]]:
-    """Run a server for the block, which gets its URL."""
-    with redis_servers.running(folder) as url, Redis.from_url(url) as client:
-
-        def entries() -> Iterator[tuple[object, str]]:
-            for key in client.scan_iter("*entries:*"):
-                text, at = client.get(key).decode(), 0
-                while at < len(text):
-                    _, end = json.JSONDecoder().raw_decode(text, at)
-                    yield key, text[at:end]
-                    at = end
-
-        yield url, entries
-
-
-DATABASES = {"postgresql": on_postgresql, "redis": on_redis}
+@pytest.fixture(scope="module")
+def database() -> Iterator[PostgresServer]:
+    server = PostgresServer()
+    server.start()
+    yield server
+    server.stop()
+    server.remove()
 
 
 @dataclass
@@ -86,7 +53,7 @@ class Topology:
     apps: tuple[App, App]
     url: str
     server: Running
-    entries: Entries
+    database: PostgresServer
     restart_proxy: Callable[[], None]
 
     def writer(self) -> App:
@@ -94,53 +61,58 @@ class Topology:
         newest = self.server.journal()[-1]
         return self.apps[("Bearer page1", "Bearer page2").index(newest["authorization"])]
 
+    def entries(self) -> Iterator[tuple[object, Any]]:
+        """Return each stored entry after its conversation, in the order of a conversation."""
+        for conversation, entry in self.database.run_sql(
+            "SELECT conversation_id, entry::text FROM entries ORDER BY rowid"
+        ):
+            yield conversation, json.loads(str(entry))
+
     def stored_prompts(self) -> list[str]:
         """Return the text of each stored message of a visitor."""
-        parts = (part for _, entry in self.entries() for part in json.loads(entry)["message"]["parts"])
+        parts = (part for _, entry in self.entries() for part in entry["message"]["parts"])
         return [str(part["content"]) for part in parts if part["part_kind"] == "user-prompt"]
 
     def stored_texts(self) -> list[str]:
         """Return the text of each stored answer, with what continues it."""
         texts: dict[object, str] = {}
         for conversation, entry in self.entries():
-            for part in json.loads(entry)["message"]["parts"]:
+            for part in entry["message"]["parts"]:
                 if part["part_kind"] == "text":
                     texts[conversation] = texts.get(conversation, "") + part["content"]
         return [*texts.values()]
 
 
-@pytest.fixture(scope="module", params=DATABASES)
+@pytest.fixture(scope="module")
 def topology(
-    request: pytest.FixtureRequest,
+    database: PostgresServer,
     start_app: Callable[..., App],
     server: Running,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Topology]:
     port, media = free_port(), tmp_path_factory.mktemp("media")
-    with DATABASES[request.param](tmp_path_factory.mktemp("database")) as (store, entries):
-        apps = tuple(
-            start_app(
-                VLLM_BASE_URL=server.base_url,
-                VLLM_API_KEY=f"page{number}",
-                SWITCHBOARD_STORE=store,
-                SWITCHBOARD_MEDIA=f"file:{media}",
-                SWITCHBOARD_SECRET="a secret that both processes share",
-            )
-            for number in (1, 2)
+    one, other = (
+        start_app(
+            VLLM_BASE_URL=server.base_url,
+            VLLM_API_KEY=f"page{number}",
+            SWITCHBOARD_STORE=database.url(),
+            SWITCHBOARD_MEDIA=f"file:{media}",
+            SWITCHBOARD_SECRET="a secret that both processes share",
         )
-        crt, key = self_signed(tmp_path_factory.mktemp("certificate"))
-        ports = (apps[0].port, apps[1].port)
-        with tempfile.TemporaryDirectory(prefix="proxy-") as folder, ExitStack() as proxy:
-            start_proxy = partial(replicas_proxy, folder, port, ports, crt, key)
+        for number in (1, 2)
+    )
+    crt, key = self_signed(tmp_path_factory.mktemp("certificate"))
+    with tempfile.TemporaryDirectory(prefix="proxy-") as folder, ExitStack() as proxy:
+        start_proxy = partial(replicas_proxy, folder, port, (one.port, other.port), crt, key)
 
-            def restart_proxy() -> None:
-                proxy.close()
-                proxy.enter_context(start_proxy())
+        def restart_proxy() -> None:
+            proxy.close()
+            proxy.enter_context(start_proxy())
 
-            restart_proxy()
-            yield Topology((apps[0], apps[1]), f"https://localhost:{port}", server, entries, restart_proxy)
-        for app in apps:
-            app.stop()
+        restart_proxy()
+        yield Topology((one, other), f"https://localhost:{port}", server, database, restart_proxy)
+    for app in (one, other):
+        app.stop()
 
 
 @pytest.fixture
@@ -215,21 +187,6 @@ def test_rolling_restart_loses_nothing(topology: Topology, people: Callable[...,
     assert all(words(300 + number) in stored for number in range(len(visitors)))
 
 
-def test_messages_during_rolling_restart_are_answered(topology: Topology, people: Callable[..., Visitor]) -> None:
-    """Visitors go on sending while one process after the other restarts. A refused message stays in the composer."""
-    visitors, asked, rounds = [people() for _ in range(3)], list[str](), 0
-    with ThreadPoolExecutor(1) as pool:
-        restart = pool.submit(restart_all, topology.apps)
-        while not restart.done() or rounds < 3:
-            for number, visitor in enumerate(visitors):
-                asked.append(f"Answer {rounds} for {number}.")
-                send_until_answered(visitor, asked[-1])
-            rounds += 1
-        restart.result()
-    stored = "".join(topology.stored_texts())
-    assert {text: stored.count(text) for text in asked} == dict.fromkeys(asked, 1)
-
-
 def test_restart_of_nginx_loses_and_doubles_no_message(topology: Topology) -> None:
     """Visitors send all the time while nginx restarts. One that got no answer sends the same message again."""
     messages, clients, has_restarted = 12, 4, Event()
@@ -271,25 +228,6 @@ def test_restart_of_nginx_loses_and_doubles_no_message(topology: Topology) -> No
     assert refused > 0, "no restart was in the way of a message"
     stored = " ".join(topology.stored_prompts())
     assert {text: stored.count(text) for text in sent} == dict.fromkeys(sent, 1)
-
-
-def restart_all(apps: Sequence[App]) -> None:
-    for app in apps:
-        app.stop()
-        app.start()
-
-
-def send_until_answered(visitor: Visitor, answer: str) -> None:
-    """Send a message, again as long as it is refused and stays in the composer, and wait for its answer."""
-    script, shown = f"!text {answer}", visitor.bubbles.get_by_text(answer, exact=True)
-    until = time.monotonic() + 120
-    visitor.say(script)
-    while shown.count() == 0:
-        assert time.monotonic() < until, f"no answer to {script!r}; the composer has {visitor.box.input_value()!r}"
-        if visitor.box.input_value() == script and visitor.submit.is_enabled():
-            visitor.box.press("Enter")
-        visitor.page.wait_for_timeout(1000)
-    visitor.idle()
 
 
 def test_process_that_wakes_up_late_changes_nothing(topology: Topology, people: Callable[..., Visitor]) -> None:

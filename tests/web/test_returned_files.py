@@ -8,19 +8,16 @@ from pydantic import BaseModel
 from pydantic_ai.messages import BinaryContent
 
 from agent.files.references import files_named_in
-from agent.files.store import ROUTE, MediaStore
+from agent.files.store import ROUTE
 from agent.history.sql.sqlite import SqliteStore
 from agent.models.catalog import ModelSpec
-from agent.providers.connection import Endpoint, ServedModel
-from agent.settings import LocalSettings, Settings
 from agent.tools.function_tools import tool
 from agent.web.chat.choices import Choices
-from agent.web.chat.conversations import Conversations
 from agent.web.chat.expiry import delete_conversation
 from agent.web.chat.visitor import Visitor
 from tests.support.media_files import random_png
-from tests.support.models import FakeLocalModels
 from tests.support.scripted_server import Running
+from tests.support.views import chats_of
 
 ANN = Visitor(owner="ann")
 MODEL = ModelSpec(id="local:one", name="Qwen/Qwen3-8B", label="One", provider="vllm", image=True, tools="native")
@@ -52,11 +49,8 @@ def encodings(data: bytes) -> list[bytes]:
 
 
 async def test_nested_picture_is_a_file_from_the_tool_to_its_deletion(tmp_path: Path, model_server: Running) -> None:
-    store, media = await SqliteStore.open(tmp_path / "history.sqlite"), MediaStore(tmp_path / "media")
-    models = FakeLocalModels()
-    models.served = (ServedModel(MODEL, Endpoint(model_server.base_url)),)
-    settings = Settings(local=LocalSettings(cache_dir=tmp_path, downloads=False))
-    page = Conversations(settings, store, media, models, tools=[draw])
+    store = await SqliteStore.open(tmp_path / "history.sqlite")
+    page = chats_of(model_server.base_url, tmp_path, MODEL, store=store, tools=[draw])
     sent = len(model_server.journal())
     live = await page.send(ANN, None, {"text": "!tool draw !text There."}, Choices(tools=True))
     assert live is not None
@@ -65,7 +59,7 @@ async def test_nested_picture_is_a_file_from_the_tool_to_its_deletion(tmp_path: 
 
     [record] = await store.list("ann")
     [file] = files_named_in([entry.message for entry in await store.entries(record)])
-    assert (await media.read("ann", file)).data == PICTURE
+    assert (await page.media.read("ann", file)).data == PICTURE
     [shown] = [content for bubble in live.log.bubbles if "files" in (content := bubble.content)]
     assert [item["url"] for item in shown["files"]] == [ROUTE + file]
 
@@ -80,6 +74,6 @@ async def test_nested_picture_is_a_file_from_the_tool_to_its_deletion(tmp_path: 
 
     store = await SqliteStore.open(tmp_path / "history.sqlite")
     [record] = await store.list("ann")
-    assert await delete_conversation(store, media, record, lambda _: False)
+    assert await delete_conversation(store, page.media, record, lambda _: False)
     assert [path for path in (tmp_path / "media").rglob("*") if path.is_file()] == []
     await store.aclose()

@@ -3,13 +3,10 @@
 import json
 import re
 import signal
-import socket
 import sqlite3
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Any
 
-import httpx
 import pytest
 
 from tests.conftest import App, becomes
@@ -128,39 +125,6 @@ def test_odd_ids_of_a_page_get_the_whole_turn(app: App) -> None:
     for number in ("\xb2", "9" * 5000, "-1", "", "1e3", "\xff"):
         said = visitor.ask("GET", page, headers={"last-event-id": f"{tag}-{number}".encode("latin-1")})
         assert (said.status, '"turn":' in said.text) == (200, True), number
-
-
-@pytest.mark.full
-def test_streams_of_one_visitor_are_bounded(app: App) -> None:
-    visitor, other = HttpVisitor(app.url), HttpVisitor(app.url)
-    run = begun(app, visitor, "!tokens 300 @30")
-    with ExitStack() as stack, httpx.Client(base_url=app.url, headers=visitor.http.headers, trust_env=False) as http:
-        opened = [stack.enter_context(http.stream("GET", path(run))) for _ in range(40)]
-        assert [answer.status_code for answer in opened] == [200] * 32 + [429] * 8
-        assert visitor.ask("GET", path(run, wait="0")).status == 200
-        assert "word3" in other.say("!tokens 4")
-    becomes(200, lambda: visitor.ask("GET", path(run), seconds=0.3).status)
-
-
-@pytest.mark.full
-def test_slow_readers_of_an_ended_answer_are_bounded(app: App) -> None:
-    visitor = HttpVisitor(app.url)
-    run = begun(app, visitor, "!tokens 16000 @0")
-    visitor.listen()
-    request = f"GET {path(run)} HTTP/1.1\r\nhost: 127.0.0.1:{app.port}\r\n"
-    request += f"cookie: {visitor.http.headers['cookie']}\r\n\r\n"
-    with ExitStack() as stack:
-        statuses: list[bytes] = []
-        for _ in range(40):
-            reader = stack.enter_context(socket.socket())
-            reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            reader.settimeout(20)
-            reader.connect(("127.0.0.1", app.port))
-            reader.sendall(request.encode())
-            statuses.append(reader.recv(12))
-        assert statuses == [b"HTTP/1.1 200"] * 32 + [b"HTTP/1.1 429"] * 8
-        assert visitor.ask("GET", path(begun(app, visitor, "!text Hi. !wait 1"))).status == 200  # live ones are free
-    becomes(200, lambda: visitor.ask("GET", path(run)).status)
 
 
 @pytest.mark.slow

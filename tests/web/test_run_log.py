@@ -302,15 +302,6 @@ async def test_slow_and_late_readers_get_the_same_text() -> None:
         assert parsed(await read(stream(live, RunFrames(live), str(number)))) == parsed(texts[0])[number:]
 
 
-async def test_connection_gets_bounded_pieces() -> None:
-    live = begin([Step([Words("output_text", ["x" * 40_000]), Words("reasoning", ["y" * 40_000])] * 5)], MemoryStore())
-    await live.run
-    await followed(live)
-    pieces = [piece async for piece in stream(live, RunFrames(live), "")]
-    assert len(pieces) > 4
-    assert max(map(len, pieces)) < 120_000
-
-
 async def test_interrupted_answer_keeps_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent.web.chat.journal.EVENT_STORE_SECONDS", 0.0)
     store = MemoryStore()

@@ -13,8 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
-from functools import partial
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -31,10 +30,8 @@ from pydantic_ai.messages import ModelResponse, TextPart
 from agent.history.codec import load_entries
 from agent.models.weights import SMOLLM2, fetch
 from agent.web.server import REPEAT_SECONDS
-from tests.conftest import CONFIG, ROOT, App, Visitor
-from tests.support import redis_servers
+from tests.conftest import CONFIG, ROOT, App, Visit, Visitor
 from tests.support.ports import free_port
-from tests.support.postgres_server import PostgresServer
 from tests.support.scripted_server import Config, Running, running
 from tests.support.waiting import command_of
 
@@ -234,19 +231,6 @@ def test_second_signal_ends_at_once_and_stores_text(start: Start) -> None:
     cut_short(own, "word20")
 
 
-@pytest.mark.full
-def test_double_sigterm_counts_once(start: Start) -> None:
-    own = start(drain=20)
-    with connected(own) as reader:
-        job = ask(reader, "!tokens 300 @200")
-        writing(job, "word20")
-        own.process.send_signal(signal.SIGTERM)
-        until(lambda: "Going down" in own.log)
-        own.process.send_signal(signal.SIGTERM)
-        assert job.result(60)["finish_reason"] == "stop"
-        assert ended(own) == 0
-
-
 def test_second_signal_does_not_wait_for_stuck_model(start: Start, tmp_path: Path) -> None:
     stubborn = tmp_path / "bin" / "vllm"
     stubborn.parent.mkdir()
@@ -289,52 +273,6 @@ def test_sigterm_to_make_run_reaches_app_once(start: Start) -> None:
     cut_short(own, "word100")
 
 
-# A container's first process
-
-
-def namespaced() -> bool:
-    return sys.platform == "linux" and not subprocess.run(
-        ["unshare", "--pid", "--fork", "true"], capture_output=True, check=False
-    ).returncode  # fmt: skip
-
-
-@pytest.fixture
-def first_process() -> list[str]:
-    """The command that runs the app as process 1, as in a container without an init."""
-    if not namespaced():
-        pytest.skip("no process namespace may be made here")
-    return ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "app.py"]
-
-
-@pytest.mark.full
-def test_first_process_of_container_ends_in_order(start: Start, first_process: list[str]) -> None:
-    own = start(first_process, drain=2.5)
-    (inner,) = psutil.Process(own.process.pid).children()
-    with connected(own) as reader:
-        job = ask(reader, "!tokens 9000 @200")
-        writing(job, "word20")
-        inner.send_signal(signal.SIGTERM)
-        assert job.result(60)["finish_reason"] == "cancelled"
-        assert ended(own) == 0
-    cut_short(own, "word100")
-
-
-@pytest.mark.full
-def test_first_process_can_end_while_starting(app: App, first_process: list[str]) -> None:
-    process = subprocess.Popen(first_process, cwd=ROOT, env=app.env)
-    inner = until(lambda: psutil.Process(process.pid).children())[0]
-    until(lambda: inner.name() != "unshare" and takes(inner.pid, signal.SIGTERM))
-    inner.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 0
-
-
-def takes(pid: int, number: signal.Signals) -> bool:
-    """Return True if a process handles a signal itself."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    caught = next(int(line.split()[1], 16) for line in lines if line.startswith("SigCgt"))
-    return bool(caught >> (number - 1) & 1)
-
-
 # The model's process
 
 
@@ -353,21 +291,6 @@ def with_llama(start: Start, tmp_path: Path) -> Callable[..., App]:
 
 LONG_STORY = "Go on with this for as long as you can, and never stop: " + "ha " * 200
 """At temperature 0, the model continues this until its token limit."""
-
-
-@pytest.mark.full
-@pytest.mark.weights
-def test_ctrl_c_spares_llama_cpp(with_llama: Callable[..., App]) -> None:
-    own = with_llama(drain=30)
-    processes = family(own.process.pid)
-    assert any("llama_server.py" in " ".join(command_of(one)) for one in processes)
-    with connected(own) as reader:
-        job = ask(reader, LONG_STORY, max_tokens=48)
-        until(lambda: job.outputs() and job.outputs()[-1]["text"])
-        os.killpg(own.process.pid, signal.SIGINT)
-        assert job.result(60)["finish_reason"] in ("length", "stop")
-        assert ended(own) == 0
-    assert left(processes) == []
 
 
 @pytest.mark.weights
@@ -393,8 +316,7 @@ def slow_down(visitor: Visitor) -> None:
 
 
 @pytest.mark.gate("A shutdown is announced and keeps typed text.")
-@pytest.mark.browser
-def test_page_announces_shutdown_and_keeps_typed_text(start: Start, visit: Callable[..., Visitor]) -> None:
+def test_page_announces_shutdown_and_keeps_typed_text(start: Start, visit: Visit) -> None:
     own = start(drain=20)
     watching, typing = visit(own.url), visit(own.url)
     slow_down(watching)
@@ -462,39 +384,3 @@ def test_missing_store_is_not_ready(start_app: Start) -> None:
         base.commit()
     assert answers(own, "readyz") == (503, {"ready": False, "reason": "The history store does not answer."})
     assert answers(own, "healthz")[0] == 200
-
-
-@pytest.mark.full
-def test_damaged_store_is_not_ready(start_app: Start) -> None:
-    own = start_app()
-    until(lambda: answers(own, "readyz")[0] == 200)
-    path = own.folder / "data" / "history.sqlite"
-    with closing(sqlite3.connect(path)) as other:
-        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    with path.open("r+b") as file:
-        file.write(b"damage " * 20_000)
-    until(lambda: answers(own, "readyz")[0] == 503)
-    assert str(own.folder) not in str(answers(own, "readyz"))
-    assert answers(own, "healthz")[0] == 200
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("kind", ["redis", "postgres"])
-def test_store_on_a_server_that_is_away_is_not_ready(start_app: Start, tmp_path: Path, kind: str) -> None:
-    with ExitStack() as ends:
-        if kind == "redis":
-            url = redis_servers.url_in(tmp_path)
-            server = redis_servers.start(tmp_path)
-            ends.callback(redis_servers.stop, server)
-            stop = partial(redis_servers.stop, server)
-        else:
-            postgres = PostgresServer()
-            ends.callback(postgres.remove)
-            postgres.start()
-            url, stop = postgres.url(), postgres.stop
-        own = start_app(SWITCHBOARD_STORE=url)
-        until(lambda: answers(own, "readyz")[0] == 200)
-        stop()
-        away = (503, {"ready": False, "reason": "The history store does not answer."})
-        until(lambda: answers(own, "readyz") == away)
-        assert answers(own, "healthz")[0] == 200

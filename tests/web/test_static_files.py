@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from collections.abc import Callable
 from graphlib import TopologicalSorter
 from hashlib import sha256
 from pathlib import Path
@@ -10,14 +9,13 @@ from pathlib import Path
 import httpx
 import pytest
 from fastapi import FastAPI
-from playwright.sync_api import Response, expect
 from starlette.types import Message, Receive, Scope, Send
 
 from agent.web.app import add_page_routes
-from agent.web.middleware.page_delivery import CACHE_BRIEFLY, CACHE_FOREVER, StaticFilesMiddleware
+from agent.web.middleware.page_delivery import CACHE_FOREVER, StaticFilesMiddleware
 from agent.web.ui.page_files import HERE, LAZY
 from agent.web.ui.page_head import ICONS
-from tests.conftest import App, Visitor
+from tests.conftest import App, Visit
 
 NAME = "index-Bx_1-aZ9.js"
 OURS = {f"page-en-{sha256(b'ours').hexdigest()[:16]}.js": b"ours", "both-12345678.js": b"ours"}
@@ -158,7 +156,7 @@ def test_page_is_compressed(app: App) -> None:
     assert "content-encoding" not in httpx.get(app.url, headers={"accept-encoding": "identity"}).headers
 
 
-def test_visit_is_light(app: App, visit: Callable[..., Visitor]) -> None:
+def test_visit_is_light(app: App, visit: Visit) -> None:
     """Counts what the page loads. The limits are a tenth above that, so that what becomes heavier is noticed."""
     visitor = visit(app.url, fresh=True)
     sizes: dict[str, int] = visitor.page.evaluate(
@@ -170,20 +168,6 @@ def test_visit_is_light(app: App, visit: Callable[..., Visitor]) -> None:
     assert len(sizes) < 97, sorted(sizes)
     unwanted = [name for name in sizes if re.match("hls-|MinimalAudioPlayer-|Video-|JSON-|record", name)]
     assert unwanted == [recorder for recorder in unwanted if recorder == "recorder.js"], "Gradio's players and viewers"
-
-
-def test_reload_requests_no_script_again(app: App, visit: Callable[..., Visitor]) -> None:
-    visitor = visit(app.url, fresh=True)
-    sent = "performance.getEntriesByType('resource').filter(e => e.name.includes('/assets/') && e.transferSize).length"
-    assert visitor.page.evaluate(sent) > 20
-    answers: list[Response] = []
-    visitor.page.on("response", lambda answer: answers.append(answer))
-    visitor.page.reload()
-    expect(visitor.box).to_be_enabled()
-    assert visitor.page.evaluate(sent) == 0
-    kept = [answer.headers.get("cache-control") for answer in answers if "/assets/" in answer.url]
-    assert len(kept) > 20
-    assert set(kept) <= {CACHE_FOREVER["cache-control"], CACHE_BRIEFLY["cache-control"]}
 
 
 OF_GRADIO = re.compile(

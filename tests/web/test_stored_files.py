@@ -33,12 +33,12 @@ from tests.support.history_stores import run_sql
 from tests.support.media_files import PNG, random_png
 from tests.support.models import FakeLocalModels
 from tests.support.scripted_server import Running
+from tests.support.views import chats_of
 
 ANN = Visitor(owner="ann")
 
 
 def file_of(size: int, number: int = 0) -> BinaryContent:
-    """Return a file of this size."""
     return BinaryContent(bytes([number]) * size, media_type="image/png")
 
 
@@ -87,10 +87,8 @@ async def test_cancelled_send_keeps_named_files_only(
     tmp_path: Path, model_server: Running, method: str, kept: int
 ) -> None:
     """A run continues when its visitor leaves, so a message that is being saved keeps its files."""
-    store, models = PausingStore(method), FakeLocalModels()
-    models.served = (ServedModel(SEEING, Endpoint(model_server.base_url)),)
-    settings = Settings(local=LocalSettings(cache_dir=tmp_path))
-    page = Conversations(settings, store, MediaStore(tmp_path / "media"), models, tools=())
+    store = PausingStore(method)
+    page = chats_of(model_server.base_url, tmp_path, SEEING, store=store)
     value = {"text": "!text Hi.", "files": [*pictures(tmp_path, 1), *pictures(tmp_path, 1, random_png())]}
     send = asyncio.create_task(page.send(ANN, "gone" if method == "get" else None, value, Choices()))
     await store.reached.wait()

@@ -65,8 +65,6 @@ def test_weights_arrive_without_locks(tmp_path: Path) -> None:
     assert (tmp_path / "weights" / "toy.gguf").read_bytes() == b"x" * 1000
 
 
-@pytest.mark.full
-@pytest.mark.slow
 def test_program_starts_again_when_its_code_changes(tmp_path: Path, model_server: Running) -> None:
     for name in ("agent", "configs", "app.py"):
         found = ROOT / name

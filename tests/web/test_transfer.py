@@ -35,7 +35,7 @@ from agent.web.chat.importer import AT_ONCE, Importer, ImportResult
 from agent.web.chat.links import ChatCopies, ChatLinks, LinkChoices
 from agent.web.chat.storage_quota import FAR_FUTURE, StorageQuota
 from agent.web.chat.visitor import Visitor
-from tests.conftest import CONFIG, App, becomes
+from tests.conftest import App, becomes
 from tests.support.asgi_requests import longest_step
 from tests.support.foreign_requests import stored_conversations
 from tests.support.history_stores import KINDS, STORES, Clock, chain, prompt, started
@@ -49,13 +49,7 @@ from tests.support.waiting import until
 ANN = Visitor(owner="ann")
 SETTINGS = Settings(local=LocalSettings(cache_dir=Path(os.devnull)))
 SERVER = Config(models=(VISION_MODEL,), rate=2000.0)
-SMALL = CONFIG + "[server]\nmax_upload_bytes = 400000\n[uploads]\nmb_per_request = 1\n"
-
-
-@pytest.fixture(scope="module")
-def own(start_app: Callable[..., App], server: Running) -> App:
-    """Start an app for this module that allows only small files."""
-    return start_app(SMALL, VLLM_BASE_URL=server.base_url)
+CONFIG = "[server]\nmax_upload_bytes = 400000\n[uploads]\nmb_per_request = 1\n"
 
 
 def mine(app: App, visitor: HttpVisitor) -> dict[str, int]:
@@ -359,7 +353,7 @@ async def test_broken_connection_stores_nothing(own: App) -> None:
 
 
 def test_killed_import_leaves_nothing(start_app: Callable[..., App]) -> None:
-    app = start_app(SMALL)
+    app = start_app(CONFIG)
     visitor, body = HttpVisitor(app.url), json.dumps(claude(*map(str, range(600)))).encode()
     with suppress(httpx.TransportError), visitor.http.stream("POST", "/import", content=body) as answer:
         for line in answer.iter_lines():
@@ -394,7 +388,7 @@ def test_deletion_of_everything_ends_an_import(own: App) -> None:
 
 
 def test_import_without_room_stores_nothing(start_app: Callable[..., App], server: Running) -> None:
-    app = start_app(CONFIG + "[public]\non = true\nstored_mb_per_visitor = 1\n", VLLM_BASE_URL=server.base_url)
+    app = start_app("[public]\non = true\nstored_mb_per_visitor = 1\n", VLLM_BASE_URL=server.base_url)
     visitor = HttpVisitor(app.url)
     assert imported(visitor, claude("a" * 400_000))[-1]["type"] == "done"
     refused = imported(visitor, claude("b", "c" * 900_000))[-1]

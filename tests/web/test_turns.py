@@ -39,7 +39,7 @@ from agent.rendering.bubbles import edits
 from agent.responses import BubbleMarker, Piece, Response
 from agent.web.chat.answers import LiveRuns
 from agent.web.chat.transcript import ConversationTurn, fold_responses, relabel_last, to_turns
-from agent.web.chat.turns import TurnRenderer, render_turn
+from agent.web.chat.turns import TurnRenderer, caption_of, render_turn
 from agent.web.chat.views import RunningTurn
 from agent.web.run_event_routes import TurnFrames
 from tests.support.fakes import FakeConnection, Step, Words
@@ -165,6 +165,22 @@ def test_question_has_its_choices_and_reply() -> None:
     assert [one["value"]["do"] for one in answered.get("buttons", [])] == ["retry"], "no text came after it"
     permitted = shown_of(ModelResponse([ToolCallPart("send", {"to": "Ann"}, tool_call_id="2")]), ended="suspended")
     assert kinds(permitted)[1:] == ["tool_call waiting Send · waiting for you", "question waiting"]
+
+
+CAPTIONS = {
+    "cut": (Note(ended="length"), "Reached the length limit"),
+    "older messages": (Note(ended="stop", left_out=3), "3 earlier messages no longer fit and were not sent"),
+    "pictures": (Note(ended="stop", omitted="It takes no <pictures>."), "It takes no &lt;pictures&gt;"),
+    "stopped in line": (
+        Note(ended="cancelled", detail="Stopped.", timings=Timings(queued=3.2, first_token=0.5, total=4.0)),
+        "Stopped · 3 s in line · 0.50 s to first token · 0 tokens",
+    ),
+}
+
+
+@pytest.mark.parametrize(("note", "said"), CAPTIONS.values(), ids=CAPTIONS)
+def test_caption_says_what_happened(note: Note, said: str) -> None:
+    assert caption_of(note, ENGLISH, "", "") == said
 
 
 def test_cited_sources_are_numbers_and_a_list() -> None:
