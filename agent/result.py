@@ -339,6 +339,12 @@ class RunResult(ExplainsAttributes, Generic[OutputT]):
         """Return the text, and the reason if the run failed, so that printing a result always shows a failure."""
         return "\n".join(filter(None, [self.text, f"[{self.finish_reason}] {self.why}" if self.failed else ""]))
 
+    def _repr_markdown_(self) -> str:
+        """Return what a notebook shows of the result: reasoning folded, tools as rows, and how it ended."""
+        from agent.rendering.notebook import answer_to_markdown
+
+        return answer_to_markdown(self.context.messages, self.note.detail)
+
     @property
     def final_output(self) -> str:
         """The same as `text`."""
