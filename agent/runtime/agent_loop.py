@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from time import monotonic
 from typing import Any, cast
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
@@ -183,6 +184,8 @@ class ToolCalls:
             for call in unasked:
                 add_result(cancelled_result(call))
             raise
+        finally:
+            run.is_alone = True
 
     def _note(self, result: ToolReturnPart) -> None:
         """Note a tool that was left running, and a result that was cut."""
@@ -321,9 +324,12 @@ class RunClock:
     visitor's key, until Python looks for cycles.
     """
 
-    def __init__(self, stream: RunStream[Any], budget: Budget, meter: UsageMeter) -> None:
+    def __init__(
+        self, stream: RunStream[Any], budget: Budget, meter: UsageMeter, above: CallingRun | None = None
+    ) -> None:
         self.time_limit = asyncio.Timeout(None)
-        self._stream, self._budget, self._meter = stream, budget, meter
+        self._stream, self._budget, self._meter, self._above = stream, budget, meter, above
+        self._child_waits_since: float | None = None
 
     def on_wait(self, wait: Wait | None) -> None:
         """Tell the readers what the run waits for. Stop its clock while it is in the request queue."""
@@ -332,6 +338,17 @@ class RunClock:
             left = self._budget.seconds_left - self._meter.timings().total
             is_queued = wait is not None and wait.ahead
             self.time_limit.reschedule(None if is_queued else asyncio.get_running_loop().time() + left)
+        if self._above is not None:
+            self._above.child_waits(wait)
+
+    def on_child_wait(self, wait: Wait | None) -> None:
+        """Do the same for a run below, whose time in the request queue is time in the queue here, too."""
+        began, now = self._child_waits_since, monotonic()
+        is_queued = wait is not None and wait.ahead
+        if began is not None and not is_queued:
+            self._meter.add_queue_time(now - began)
+        self._child_waits_since = (began or now) if is_queued else None
+        self.on_wait(wait)
 
 
 log = logging.getLogger(__name__)
@@ -352,7 +369,7 @@ class AgentLoop:
         self.results, self.messages, self.meter = results, results.messages, results.meter
         self._opened: Mapping[str, Tool] = {}
         self._budget = Budget(plan.limits, used)
-        self._clock = RunClock(stream, self._budget, self.meter)
+        self._clock = RunClock(stream, self._budget, self.meter, above)
         self.requests = ModelRequests(
             results.run_id,
             plan,
@@ -371,6 +388,7 @@ class AgentLoop:
             observers=stream.observers,
             resumed=resumed,
             above=above,
+            on_child_wait=self._clock.on_child_wait,
         )
         self.calls = ToolCalls(self.calling_run, stream.emit, results.corrections)
         self._fitting = Fitting(self.calling_run, results.corrections)

@@ -5,12 +5,15 @@ import logging
 from collections.abc import Sequence
 from typing import cast
 
-from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.messages import ModelMessage, ModelResponse, UserPromptPart
 
 from agent.errors import AgentError, reason_of
+from agent.files.for_model import documents_in, may_have_text
+from agent.files.parts import document_text
 from agent.i18n.text import LocalizedText, _, ngettext
 from agent.messages.adapt import has_pictures
 from agent.messages.compaction import (
+    INSTRUCTIONS,
     Compaction,
     Summary,
     coverable_answers,
@@ -21,8 +24,10 @@ from agent.messages.compaction import (
     transcript,
     with_summary,
 )
-from agent.plain_text import off_loop
-from agent.runtime.children import CallingRun
+from agent.messages.repair import file_bytes, text_bytes
+from agent.models.catalog import ModelSpec
+from agent.plain_text import off_loop, plain_text
+from agent.runtime.children import AgentCall, CallingRun
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +39,8 @@ class Fitting:
         self._run, self._notes = run, notes
         self._summary: Summary | None = None
         self._is_new = self._has_failed = False
+        self._documents: dict[tuple[int, str], tuple[UserPromptPart, int]] = {}
+        """The bytes of the documents in prompts, by the prompt, which is kept so that its id stays its own."""
 
     async def fit(self, messages: Sequence[ModelMessage]) -> Sequence[ModelMessage]:
         """Return the messages to send for this conversation."""
@@ -92,9 +99,9 @@ class Fitting:
         plan = self._run.plan
         if policy.summarize is None:
             tokens = policy.tokens(plan.connection.spec.context_tokens)
-            assert plan.summarize is not None
-            told = await off_loop(old, transcript, old, max(1000, int(2 * tokens)))
-            text = await plan.summarize(told, self._run)
+            assert plan.write is not None
+            told = await off_loop(old, transcript, old, tokens)
+            text = await plan.write(INSTRUCTIONS, told, AgentCall("", "summary", self._run), None)
         else:
             made = policy.summarize(old)
             text = cast(object, await made if inspect.isawaitable(made) else made)
@@ -104,9 +111,30 @@ class Fitting:
 
     async def _has_room(self, policy: Compaction, messages: Sequence[ModelMessage]) -> bool:
         plan = self._run.plan
+        spec = plan.connection.spec
         tokens = await off_loop(messages, estimate, messages, plan.system_message)
-        return tokens <= policy.tokens(plan.connection.spec.context_tokens)
+        return tokens + await self._document_tokens(messages, spec) <= policy.tokens(spec.context_tokens)
+
+    async def _document_tokens(self, messages: Sequence[ModelMessage], spec: ModelSpec) -> int:
+        """Return how many more tokens the texts have that this model gets of documents than `estimate` has counted."""
+        size = 0
+        for part in await off_loop(messages, _with_files, messages):
+            if (key := (id(part), spec.id)) not in self._documents:
+                items = cast(Sequence[object], part.content)
+                read = await documents_in(items, spec, texts=False)
+                fitted = (await read.fitted()).items()
+                texts = {at: document_text("", read.found[at][1], one).content for at, one in fitted}
+                self._documents[key] = part, sum(text_bytes(text) - file_bytes(items[at]) for at, text in texts.items())
+            size += self._documents[key][1]
+        return size // 3
 
     def _tell(self, sentence: LocalizedText) -> None:
         if sentence not in self._notes:
             self._notes.append(sentence)
+
+
+def _with_files(messages: Sequence[ModelMessage]) -> list[UserPromptPart]:
+    """Return the prompts with files whose text can be read."""
+    parts = [part for one in messages if plain_text(one) is None for part in one.parts]
+    prompts = [part for part in parts if isinstance(part, UserPromptPart) and not isinstance(part.content, str)]
+    return [part for part in prompts if any(map(may_have_text, part.content))]

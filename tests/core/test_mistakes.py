@@ -36,6 +36,7 @@ from agent import (
     Tool,
     ask_user,
     connect,
+    display,
     tool,
 )
 from agent.fetch import Guard
@@ -190,6 +191,16 @@ MISTAKES: dict[str, tuple[Act, str]] = {
     "McpServer.http(base_url=)": (lambda _: cast(Any, McpServer.http)(base_url="a", name="b"), r"^Perhaps it is url\."),
     "McpServer.http(name)": (lambda _: McpServer.http("a", name="b"), r"begins with https:// or http://, not 'a'$"),
     "McpServer.stdio(list)": (lambda _: McpServer.stdio(cast(Any, ["npx", "a"]), name="b"), r"stdio\('npx', \['serv"),
+    "McpServer.http(sampling_callback=)": (
+        lambda _: cast(Any, McpServer.http)("http://a", name="b", sampling_callback=print),
+        r"^Perhaps it is sampling\.",
+    ),
+    "McpServer(elicitation=function)": (
+        lambda _: cast(Any, McpServer.http)("http://a", name="b", elicitation=print),
+        r"elicitation must be True or False$",
+    ),
+    "display(coroutine)": (lambda _: display(cast(Any, asyncio.sleep(0))), r"'sleep': write await before the call$"),
+    "display(text)": (lambda _: display(cast(Any, "a")), r"^display prints responses, not 'a': write print\(\.\.\.\)$"),
     "Refuse(message=)": (lambda _: cast(Any, Refuse)(message="a"), r"^Perhaps it is reason\."),
     "Approve(args=)": (lambda _: cast(Any, Approve)(args={}), r"^Perhaps it is arguments\."),
     "ModelSpec(name)": (lambda _: cast(Any, ModelSpec)("a"), r"write ModelSpec\(id=\.\.\., name=.*, \.\.\.\)\.$"),
