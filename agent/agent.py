@@ -19,7 +19,7 @@ from agent.keyword_arguments import ExplainsAttributes, explains_arguments, show
 from agent.limits import Limits
 from agent.local.connect_by_name import connect_by_name
 from agent.messages.adapt import check_prompt
-from agent.messages.compaction import INSTRUCTIONS, Compaction
+from agent.messages.compaction import Compaction
 from agent.messages.prompt import Prompt, check_question, fetch_urls, to_messages
 from agent.messages.repair import unfinished_text
 from agent.models.catalog import AUTO, Capabilities
@@ -38,7 +38,7 @@ from agent.runtime.arguments import (
     read_suspended,
     read_tools,
 )
-from agent.runtime.children import AgentCall, CallingRun
+from agent.runtime.children import AgentCall
 from agent.runtime.run import Run
 from agent.suspension.seals import Seals
 from agent.suspension.suspended_run import SCHEMA, Reply, Resumption, Suspension, match_answers, refused
@@ -282,13 +282,13 @@ class Agent(ExplainsAttributes):
             raise ToolError("\n\n".join(filter(None, [result.text, result.note.detail])))
         return [result.text, *result.files] if result.files else result.text
 
-    async def _summarize(self, text: str, caller: CallingRun) -> str:
-        """Return the summary of a transcript that the model writes in a run below the caller's, with its headers."""
+    async def _write(self, instructions: str, text: str, call: AgentCall, max_tokens: int | None) -> str:
+        """Return what the model answers to the text in a run below the call's run, with its headers."""
         writer = self._with(None, [])
-        writer.system_message, writer.compaction, writer.documents = INSTRUCTIONS, None, ()
-        given = caller.plan.options
-        run = writer.run(text, options=replace(DEFAULTS, headers=given.headers, timeout=given.timeout))
-        result = await run.below(AgentCall("", "summary", caller))
+        writer.system_message, writer.compaction, writer.documents = instructions, None, ()
+        given = call.caller.plan.options
+        options = replace(DEFAULTS, headers=given.headers, timeout=given.timeout, max_tokens=max_tokens)
+        result = await writer.run(text, options=options).below(call)
         return result.checked().text
 
     def _colleague(self, name: str) -> "Agent":
@@ -366,7 +366,7 @@ class Agent(ExplainsAttributes):
             vectors=self.vectors,
             output=read_output(output),
             compaction=self.compaction,
-            summarize=self._summarize,
+            write=self._write,
         )
 
     def __copy__(self) -> "Agent":

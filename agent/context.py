@@ -51,6 +51,12 @@ class Context:
         kept = [with_summary(one, None) if isinstance(one, ModelResponse) else one for one in self.messages]
         return replace(self, messages=tuple(kept))
 
+    def _repr_markdown_(self) -> str:
+        """Return what a notebook shows of the conversation: its newest messages, with the prompts as quotations."""
+        from agent.rendering.notebook import conversation_to_markdown
+
+        return conversation_to_markdown(self.messages)
+
     def to_json(self) -> str:
         """Return the context as JSON. `from_json` restores it, and serializing that again gives the same bytes."""
         return _adapter().dump_json(self).decode()

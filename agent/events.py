@@ -138,6 +138,18 @@ class ToolCallEnded:
         return self.result.tool_call_id
 
 
+@dataclass(frozen=True, slots=True)
+class ToolProgress:
+    """A tool tells how far a call is: `progress` of `total`, if it knows that, and what it does now."""
+
+    type: ClassVar[Literal["tool_progress"]] = "tool_progress"
+    tool_call_id: str
+    tool_name: str
+    progress: float
+    total: float | None = None
+    message: str = ""
+
+
 class StateSnapshot:
     """The conversation has grown to this `context`, from which another run can continue.
 
@@ -223,6 +235,7 @@ Event = (
     | ResponseEmitted
     | ToolCallStarted
     | ToolCallEnded
+    | ToolProgress
     | StateSnapshot
     | UserInputRequested
     | RunCancelled

@@ -235,8 +235,8 @@ class RunPlan:
     `prepare` converts the prompt before anything is stored or sent, for example by fetching pictures. If it raises
     `InputError`, the run leaves no trace. `documents` are those that are too long for the model; None: look for them in
     the messages. `settings` are further settings of each request, in the library's words. `output` is the type of the
-    answer. `compaction` makes long histories fit, and `summarize` asks the model for the summary of a transcript, below
-    a run.
+    answer. `compaction` makes long histories fit. `write` asks the model in a run below: it gets the instructions, the
+    text, the call or run that asks, and the most tokens of the answer.
     """
 
     connection: Connection
@@ -252,7 +252,7 @@ class RunPlan:
     settings: ModelSettings = field(default_factory=ModelSettings)
     output: OutputType | None = None
     compaction: Compaction | None = None
-    summarize: Callable[[str, Any], Awaitable[str]] | None = None
+    write: Callable[[str, str, Any, int | None], Awaitable[str]] | None = None
 
     @property
     def effort(self) -> Reasoning | None:
@@ -338,6 +338,12 @@ class RunResult(ExplainsAttributes, Generic[OutputT]):
     def __str__(self) -> str:
         """Return the text, and the reason if the run failed, so that printing a result always shows a failure."""
         return "\n".join(filter(None, [self.text, f"[{self.finish_reason}] {self.why}" if self.failed else ""]))
+
+    def _repr_markdown_(self) -> str:
+        """Return what a notebook shows of the result: reasoning folded, tools as rows, and how it ended."""
+        from agent.rendering.notebook import answer_to_markdown
+
+        return answer_to_markdown(self.context.messages, self.note.detail)
 
     @property
     def final_output(self) -> str:

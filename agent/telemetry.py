@@ -48,6 +48,7 @@ from agent.events import (
     StepStarted,
     ToolCallEnded,
     ToolCallStarted,
+    ToolProgress,
     UserInputRequested,
 )
 from agent.keyword_arguments import explains_fields
@@ -137,7 +138,9 @@ class _Spans:
             case HandedOver():
                 self._connection = event.plan.connection
                 self._redactor = Redactor(self._redactor.known + Redactor.of(self._connection).known)
-            case ChildEvent() | ResponseEmitted() | StateSnapshot() | UserInputRequested() | RunCancelled():
+            case ChildEvent() | ResponseEmitted() | StateSnapshot() | ToolProgress() | UserInputRequested():
+                pass
+            case RunCancelled():
                 pass
 
     def _name_model(self) -> None:

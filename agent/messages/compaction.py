@@ -23,7 +23,7 @@ from pydantic_ai.messages import (
 
 from agent.errors import InputError
 from agent.keyword_arguments import explains_fields, shown
-from agent.messages.repair import count_bytes
+from agent.messages.repair import count_bytes, text_bytes
 from agent.plain_text import is_picture
 
 KEY = "compaction"
@@ -35,7 +35,8 @@ INSTRUCTIONS = (
     "summary alone, in the language of the conversation."
 )
 LONGEST_ITEM = 4000
-"""The most characters of one text or result in the transcript that is summarized."""
+"""The most bytes of one text or result in the transcript that is summarized. Bytes, because a character of Chinese,
+Japanese or Korean is a token or more, and has three."""
 LONGEST_PROMPT = 20_000
 """The same for a prompt, before which the summary of what came before it can stand."""
 _EPOCH = datetime.fromtimestamp(0, UTC)
@@ -153,20 +154,28 @@ def covered(messages: Sequence[ModelMessage], before: Summary, answers: int) -> 
     return [*shortened(messages[: _after_answer(messages, answers)], before), *results]
 
 
-def transcript(messages: Sequence[ModelMessage], characters: int) -> str:
-    """Return the messages as a text for the model that summarizes them.
+def transcript(messages: Sequence[ModelMessage], tokens: float) -> str:
+    """Return the messages as a text of at most about two thirds of these tokens, for the model that summarizes them.
 
-    If it is longer than `characters`, the middle is left out: the first message has the task or the summary before.
+    If it is longer, the middle is left out: the first message has the task or the summary before.
     """
+    most = max(1000, int(2 * tokens))
     first, *others = [line for message in messages for line in _lines(message)] or [""]
     rest = "\n\n".join(others)
-    room = max(characters - len(first), characters // 2)
-    return "\n\n".join(filter(None, [first[: characters - min(len(rest), room)], rest[-room:]]))
+    room = max(most - text_bytes(first), most // 2)
+    begins = _beginning(first, most - min(text_bytes(rest), room))
+    ends = rest if text_bytes(rest) <= room else rest.encode("utf-8", "replace")[-room:].decode("utf-8", "ignore")
+    return "\n\n".join(filter(None, [begins, ends]))
 
 
 def estimate(messages: Sequence[ModelMessage], *texts: str) -> int:
     """Return about how many tokens these are, rather too many than too few."""
-    return (sum(map(count_bytes, messages)) + sum(map(len, texts))) // 3
+    return (sum(map(count_bytes, messages)) + sum(map(text_bytes, texts))) // 3
+
+
+def _beginning(text: str, most: int) -> str:
+    """Return the beginning of a text with at most so many bytes."""
+    return text if text_bytes(text) <= most else text[:most].encode("utf-8", "replace")[:most].decode("utf-8", "ignore")
 
 
 def _lines(message: ModelMessage) -> list[str]:
@@ -176,9 +185,10 @@ def _lines(message: ModelMessage) -> list[str]:
             case UserPromptPart():
                 lines.append(f"User: {_text_of(part.content, LONGEST_PROMPT)}")
             case TextPart():
-                lines.append(f"Assistant: {part.content[:LONGEST_ITEM]}")
+                lines.append(f"Assistant: {_beginning(part.content, LONGEST_ITEM)}")
             case ToolCallPart():
-                lines.append(f"Assistant calls {part.tool_name}: {part.args_as_json_str()[:LONGEST_ITEM]}")
+                arguments = _beginning(part.args_as_json_str(), LONGEST_ITEM)
+                lines.append(f"Assistant calls {part.tool_name}: {arguments}")
             case ToolReturnPart():
                 lines.append(f"Result of {part.tool_name}: {_text_of(part.content)}")
             case _:
@@ -189,7 +199,7 @@ def _lines(message: ModelMessage) -> list[str]:
 def _text_of(content: Any, most: int = LONGEST_ITEM) -> str:
     items = cast(Sequence[object], content) if isinstance(content, list | tuple) else [content]
     texts = [item.content if isinstance(item, TextContent) else item for item in items]
-    return " ".join(text if isinstance(text, str) else "[file]" for text in texts)[:most]
+    return _beginning(" ".join(text if isinstance(text, str) else "[file]" for text in texts), most)
 
 
 def _after_answer(messages: Sequence[ModelMessage], answers: int) -> int:

@@ -26,6 +26,7 @@ from pydantic_ai.messages import (
 )
 
 from agent.plain_text import plain_text
+from agent.system.media_types import is_text_type
 
 
 def is_cut(message: ModelResponse) -> bool:
@@ -234,24 +235,30 @@ def keep_newest(messages: Sequence[ModelMessage], tokens: int, *, beside: int = 
 def count_bytes(message: ModelMessage) -> int:
     """Return about how many bytes of text a message has."""
     if (text := plain_text(message)) is not None:
-        return _bytes_of(text)
+        return text_bytes(text)
     total = 0
     for part in message.parts:
         content: Any = getattr(part, "content", None) or getattr(part, "args", None)
         if isinstance(content, BinaryContent | FileUrl):
-            total += FILE_BYTES
+            total += file_bytes(content)
         elif isinstance(content, str):
-            total += _bytes_of(content)
+            total += text_bytes(content)
         elif isinstance(content, list):
             items = cast(list[Any], content)
             texts = [item.content if isinstance(item, TextContent) else item for item in items]
-            total += sum(_bytes_of(item) if isinstance(item, str) else FILE_BYTES for item in texts)
+            total += sum(text_bytes(item) if isinstance(item, str) else file_bytes(item) for item in texts)
         elif content is not None:
             total += len(str(content))
     return total
 
 
-def _bytes_of(text: str) -> int:
+def file_bytes(item: object) -> int:
+    """Return what a file counts among texts: all of a text file, `FILE_BYTES` for any other."""
+    return len(item.data) if isinstance(item, BinaryContent) and is_text_type(item.media_type) else FILE_BYTES
+
+
+def text_bytes(text: str) -> int:
+    """Return the number of bytes of a text in UTF-8."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 

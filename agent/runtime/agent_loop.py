@@ -4,33 +4,22 @@ It knows no web page, store or vendor: it passes finished messages to a `Journal
 """
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from time import monotonic
 from typing import Any, cast
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
 
 from agent.context import Context
-from agent.errors import AgentError, InputError, reason_of
+from agent.errors import AgentError, InputError
 from agent.events import HandedOver, StateSnapshot, ToolCallEnded, ToolCallStarted
 from agent.files.long_documents import LongDocument, long_documents, prompt_with_passages
 from agent.history import Note, Timings
-from agent.i18n.text import N_, LocalizedText, _, joined, ngettext
+from agent.i18n.text import N_, LocalizedText, _, joined
 from agent.limits import BudgetUsed, Limit
-from agent.messages.adapt import adapt, check_prompt, has_pictures
-from agent.messages.compaction import (
-    Compaction,
-    Summary,
-    coverable_answers,
-    covered,
-    estimate,
-    shortened,
-    summary_of,
-    transcript,
-    with_summary,
-)
+from agent.messages.adapt import adapt, check_prompt
 from agent.messages.repair import in_order_of_calls, repair
 from agent.models.catalog import ModelSpec
 from agent.output import Misfit, repair_prompt
@@ -41,6 +30,7 @@ from agent.providers.stand_ins import StandIns
 from agent.responses import Piece, call_content, result_content
 from agent.result import Journal, RunPlan, RunResult, charts_of_messages, files_of_messages, text_of_message
 from agent.runtime.children import CallingRun
+from agent.runtime.fitting import Fitting
 from agent.runtime.model_request import ModelRequests
 from agent.runtime.outcome import NOT_SEALED, Outcome
 from agent.runtime.run_stream import RunStream
@@ -59,93 +49,6 @@ from agent.suspension.suspended_run import (
 from agent.system.threads import run_to_completion
 from agent.tools.documents import with_document_tools
 from agent.tools.function_tools import CUT, LEFT_RUNNING, Tool, ToolSessions, cancelled_result, execute_all
-
-log = logging.getLogger(__name__)
-
-
-class Fitting:
-    """Shortens the history of a run whose agent has a `Compaction`. `notes` gets sentences about what is left out."""
-
-    def __init__(self, run: CallingRun, notes: list[LocalizedText]) -> None:
-        self._run, self._notes = run, notes
-        self._summary: Summary | None = None
-        self._is_new = self._has_failed = False
-
-    async def fit(self, messages: Sequence[ModelMessage]) -> Sequence[ModelMessage]:
-        """Return the messages to send for this conversation."""
-        policy = self._run.plan.compaction
-        if policy is None:
-            return messages
-        summary = self._summary or await off_loop(messages, summary_of, messages)
-        fitted = await off_loop(messages, shortened, messages, summary)
-        if not await self._has_room(policy, fitted):
-            self._summary = summary = await self._summarize(policy, messages, summary)
-            fitted = await off_loop(messages, shortened, messages, summary)
-        if summary.text:
-            self._tell(
-                ngettext(
-                    "{count} earlier answer, and what came before it, was sent as a summary.",
-                    "{count} earlier answers, and what came before them, were sent as a summary.",
-                    summary.answers,
-                )
-            )
-        if summary.pictures > summary.answers:
-            self._tell(_("The pictures of earlier messages were not sent, so that the conversation fits."))
-        return fitted
-
-    def mark(self, response: ModelResponse) -> ModelResponse:
-        """Return the answer with what the conversation before it leaves out from now on, if that is new."""
-        if not self._is_new:
-            return response
-        self._is_new = False
-        return with_summary(response, self._summary)
-
-    async def _summarize(self, policy: Compaction, messages: Sequence[ModelMessage], before: Summary) -> Summary:
-        """Return what to leave out: more than `before` if possible, pictures first."""
-        answers = await off_loop(messages, coverable_answers, messages, policy.keep)
-        if answers <= before.answers or self._has_failed:
-            return before
-        old = await off_loop(messages, covered, messages, before, answers)
-        if answers > before.pictures and await off_loop(old, has_pictures, old):
-            before, self._is_new = Summary(answers=before.answers, text=before.text, pictures=answers), True
-            if await self._has_room(policy, await off_loop(messages, shortened, messages, before)):
-                return before
-        rest = await off_loop(messages, shortened, messages, Summary(answers=answers, pictures=answers))
-        if not await self._has_room(policy, rest):
-            return before  # a summary would not make it fit, and the next step would make another one
-        try:
-            text = await self._text(policy, old)
-        except Exception as failure:
-            if not isinstance(failure, AgentError):
-                log.exception("the function that summarizes failed")
-            self._has_failed = True
-            self._tell(_("The earlier messages could not be summarized: {reason}", reason=reason_of(failure)))
-            return before
-        self._is_new = True
-        return Summary(answers=answers, text=text, pictures=answers)
-
-    async def _text(self, policy: Compaction, old: Sequence[ModelMessage]) -> str:
-        plan = self._run.plan
-        if policy.summarize is None:
-            tokens = policy.tokens(plan.connection.spec.context_tokens)
-            assert plan.summarize is not None
-            told = await off_loop(old, transcript, old, max(1000, int(2 * tokens)))
-            text = await plan.summarize(told, self._run)
-        else:
-            made = policy.summarize(old)
-            text = cast(object, await made if inspect.isawaitable(made) else made)
-        if not isinstance(text, str) or not text.strip():
-            raise AgentError(_("the summary is empty"))
-        return text.strip()
-
-    async def _has_room(self, policy: Compaction, messages: Sequence[ModelMessage]) -> bool:
-        plan = self._run.plan
-        tokens = await off_loop(messages, estimate, messages, plan.system_message)
-        return tokens <= policy.tokens(plan.connection.spec.context_tokens)
-
-    def _tell(self, sentence: LocalizedText) -> None:
-        if sentence not in self._notes:
-            self._notes.append(sentence)
 
 
 class MessageLog:
@@ -281,6 +184,8 @@ class ToolCalls:
             for call in unasked:
                 add_result(cancelled_result(call))
             raise
+        finally:
+            run.is_alone = True
 
     def _note(self, result: ToolReturnPart) -> None:
         """Note a tool that was left running, and a result that was cut."""
@@ -419,9 +324,12 @@ class RunClock:
     visitor's key, until Python looks for cycles.
     """
 
-    def __init__(self, stream: RunStream[Any], budget: Budget, meter: UsageMeter) -> None:
+    def __init__(
+        self, stream: RunStream[Any], budget: Budget, meter: UsageMeter, above: CallingRun | None = None
+    ) -> None:
         self.time_limit = asyncio.Timeout(None)
-        self._stream, self._budget, self._meter = stream, budget, meter
+        self._stream, self._budget, self._meter, self._above = stream, budget, meter, above
+        self._child_waits_since: float | None = None
 
     def on_wait(self, wait: Wait | None) -> None:
         """Tell the readers what the run waits for. Stop its clock while it is in the request queue."""
@@ -430,6 +338,20 @@ class RunClock:
             left = self._budget.seconds_left - self._meter.timings().total
             is_queued = wait is not None and wait.ahead
             self.time_limit.reschedule(None if is_queued else asyncio.get_running_loop().time() + left)
+        if self._above is not None:
+            self._above.child_waits(wait)
+
+    def on_child_wait(self, wait: Wait | None) -> None:
+        """Do the same for a run below, whose time in the request queue is time in the queue here, too."""
+        began, now = self._child_waits_since, monotonic()
+        is_queued = wait is not None and wait.ahead
+        if began is not None and not is_queued:
+            self._meter.add_queue_time(now - began)
+        self._child_waits_since = (began or now) if is_queued else None
+        self.on_wait(wait)
+
+
+log = logging.getLogger(__name__)
 
 
 class AgentLoop:
@@ -447,7 +369,7 @@ class AgentLoop:
         self.results, self.messages, self.meter = results, results.messages, results.meter
         self._opened: Mapping[str, Tool] = {}
         self._budget = Budget(plan.limits, used)
-        self._clock = RunClock(stream, self._budget, self.meter)
+        self._clock = RunClock(stream, self._budget, self.meter, above)
         self.requests = ModelRequests(
             results.run_id,
             plan,
@@ -466,6 +388,7 @@ class AgentLoop:
             observers=stream.observers,
             resumed=resumed,
             above=above,
+            on_child_wait=self._clock.on_child_wait,
         )
         self.calls = ToolCalls(self.calling_run, stream.emit, results.corrections)
         self._fitting = Fitting(self.calling_run, results.corrections)
@@ -645,7 +568,10 @@ class AgentLoop:
         await self._offer_tools()
 
     async def _execute(
-        self, calls: Sequence[ToolCallPart], asked: Sequence[ToolCallPart] = (), results: Sequence[ToolReturnPart] = ()
+        self,
+        calls: Sequence[ToolCallPart],
+        asked: Sequence[ToolCallPart] = (),
+        results: Sequence[ToolReturnPart] = (),
     ) -> None:
         """Make the calls and store their results and the given `results`, in the order of the model's calls.
 

@@ -1,21 +1,20 @@
-"""Agents that are tools: what their runs count for the runs above them, wait for, and hand over."""
+"""Calls as tools see them: agents that are tools, whose runs count for those above, and tools that ask people."""
 
-from collections.abc import Callable, Mapping
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic_ai.messages import ToolCallPart
 
 from agent.errors import ToolError
-from agent.events import ChildEvent, Event, Observers
+from agent.events import ChildEvent, Event, Observers, ToolProgress
 from agent.limits import FAILURE_POLICIES
+from agent.providers.retry import Wait
 from agent.result import RunPlan
 from agent.runtime.outcome import Outcome
 from agent.runtime.usage import Budget, UsageMeter
-from agent.suspension.suspended_run import Answer, Pending, Resumption, Suspension
-
-_CALL: ContextVar["AgentCall"] = ContextVar("agent_call")
+from agent.suspension.suspended_run import Answer, Approve, Pending, Resumption, Suspension
+from agent.tools.function_tools import CALLER, Question
 
 
 @dataclass(slots=True, kw_only=True)
@@ -23,7 +22,8 @@ class CallingRun:
     """A run as its child runs see it. `above` is the run of which it is a child itself.
 
     `waiting` has the suspended child runs by the id of their call. `successor` is the tool that has handed the turn
-    over, and the plan of its agent. `is_alone`: the call that is being made is the only one of its step.
+    over, and the plan of its agent. `is_alone`: no other call is being made beside this one. `on_child_wait` stops the
+    clock of the run while that call's run waits in the request queue.
     """
 
     plan: RunPlan
@@ -36,7 +36,13 @@ class CallingRun:
     waiting: dict[str, Suspension] = field(default_factory=dict[str, Suspension])
     pending: list[Pending] = field(default_factory=list[Pending])
     successor: tuple[str, RunPlan] | None = None
-    is_alone: bool = False
+    is_alone: bool = True
+    on_child_wait: Callable[[Wait | None], None] = lambda _: None
+
+    def child_waits(self, wait: Wait | None) -> None:
+        """Stop the clock here and above while a child waits in the request queue, unless others work meanwhile."""
+        if self.is_alone:
+            self.on_child_wait(wait)
 
     @property
     def depth(self) -> int:
@@ -53,12 +59,12 @@ class CallingRun:
 
     def begin(self, call: ToolCallPart) -> None:
         """Let the current task, which makes this call, find the call."""
-        _CALL.set(AgentCall(call.tool_call_id, call.tool_name, self))
+        CALLER.set(AgentCall(call.tool_call_id, call.tool_name, self))
 
 
 @dataclass(frozen=True, slots=True)
 class AgentCall:
-    """The call of a tool that is an agent, in the run that makes it."""
+    """The call of a tool, in the run that makes it. Agents use it, and tools that ask people do as `Caller`."""
 
     id: str
     name: str
@@ -67,10 +73,10 @@ class AgentCall:
     @classmethod
     def current(cls) -> "AgentCall":
         """Return the call that the current task makes. Raises `ToolError` outside of a run."""
-        try:
-            return _CALL.get()
-        except LookupError:
-            raise ToolError("An agent as a tool can only be called in a run: use agent.ask here.") from None
+        call = CALLER.get()
+        if not isinstance(call, AgentCall):
+            raise ToolError("An agent as a tool can only be called in a run: use agent.ask here.")
+        return call
 
     def check_depth(self) -> None:
         """Raise `ToolError` if no agent can be below the calling run."""
@@ -94,6 +100,42 @@ class AgentCall:
             replace(one, call_id=f"{self.id}/{one.call_id}", agent="/".join(filter(None, [self.name, one.agent])))
             for one in child.pending
         ]
+
+    @property
+    def kept(self) -> Mapping[str, Any] | None:
+        """See `Caller`."""
+        return self.resumed[0].options if self.resumed is not None else None
+
+    @property
+    def replies(self) -> Mapping[str, str | bool]:
+        """See `Caller`."""
+        given = self.resumed[1] if self.resumed is not None else dict[str, Answer]()
+        return {key: one if isinstance(one, str) else isinstance(one, Approve) for key, one in given.items()}
+
+    def ask(self, questions: Sequence[Question], keep: Mapping[str, Any]) -> None:
+        """See `Caller`."""
+        pending = [
+            Pending(
+                call_id=one.key,
+                kind="question" if one.arguments is None else "approval",
+                name=self.name,
+                arguments=one.arguments or {},
+                question=one.text,
+                choices=tuple(one.choices),
+            )
+            for one in questions
+        ]
+        self.suspend(Suspension(session_id="", messages=(), pending=tuple(pending), options=dict(keep)))
+
+    def tell_progress(self, progress: float, total: float | None, message: str) -> None:
+        """See `Caller`."""
+        if self.caller.observers:
+            self.caller.observers(ToolProgress(self.id, self.name, progress, total, message))
+
+    async def write(self, instructions: str, text: str, max_tokens: int | None) -> str:
+        """See `Caller`."""
+        assert self.caller.plan.write is not None
+        return await self.caller.plan.write(instructions, text, self, max_tokens)
 
     def hand_over(self, plan: Callable[[Mapping[str, Any]], RunPlan]) -> None:
         """Let the agent of this plan go on with the calling run. `plan` gets the options of the run.

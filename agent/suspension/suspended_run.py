@@ -72,7 +72,7 @@ class Pending:
     @property
     def sentence(self) -> str:
         """The sentence shown to people."""
-        return self.question if self.kind == "question" else f"May the tool {self.name} be used?"
+        return self.question or f"May the tool {self.name} be used?"
 
 
 @explains_fields

@@ -307,6 +307,49 @@ async def ask_user(question: str, choices: list[str] = []) -> str:  # noqa: B006
     raise ToolError("Nobody can be asked here.")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a tool asks people during its call. `key` names it within the call.
+
+    With `arguments`, it is an approval of what the tool wants to do with them.
+    """
+
+    key: str
+    text: str
+    choices: Sequence[str] = ()
+    arguments: Mapping[str, Any] | None = None
+
+
+class Caller(Protocol):
+    """The run that makes a call, as the tool sees it that is called."""
+
+    @property
+    def kept(self) -> Mapping[str, Any] | None:
+        """What an earlier call has kept for this one with `ask`, None if there was none."""
+        ...
+
+    @property
+    def replies(self) -> Mapping[str, str | bool]:
+        """The answers of people by the keys of their questions: a text, True for an approval, False for a refusal."""
+        ...
+
+    def ask(self, questions: Sequence[Question], keep: Mapping[str, Any]) -> None:
+        """Suspend the run until people have answered. Then the call is made again: it finds `keep` and `replies`."""
+        ...
+
+    def tell_progress(self, progress: float, total: float | None, message: str) -> None:
+        """Tell the observers of the run how far the call is."""
+        ...
+
+    async def write(self, instructions: str, text: str, max_tokens: int | None) -> str:
+        """Return the answer of the run's model in a run below, without tools and conversation. Raises `AgentError`."""
+        ...
+
+
+CALLER: contextvars.ContextVar[Caller | None] = contextvars.ContextVar("caller", default=None)
+"""The run that makes the call of the current task; None outside of a run."""
+
+
 def as_tool(item: Tool | Function) -> Tool:
     """Return a tool unchanged, and a plain function as a tool."""
     return cast(Tool, item) if isinstance(item, Tool) else tool(item)

@@ -14,7 +14,7 @@ import re
 import signal
 import sys
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
@@ -28,7 +28,8 @@ from pydantic_ai.messages import BinaryContent
 from agent.errors import InputError, MissingExtra, ToolError, without_paths
 from agent.fetch import tls_context
 from agent.keyword_arguments import explains_arguments, explains_fields
-from agent.tools.function_tools import Tool
+from agent.tools.function_tools import CALLER, Tool
+from agent.tools.mcp_questions import Exchange, OpenExchanges
 
 try:
     from agent.tools.mcp_sdk import (
@@ -192,6 +193,8 @@ async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[bytes]:
 LONGEST_NAME = 64
 """Characters of a tool's name; all providers accept this many."""
 MAX_PAGES = 50
+MAX_NAMED = 50
+"""Resources and prompts that the description of their tool names."""
 
 _serving: set[asyncio.Task[None]] = set()
 """Tasks of open sessions. Strong references, because the event loop holds tasks only weakly."""
@@ -213,6 +216,11 @@ class McpServer:
     Its tools are named "name-tool". `tools` limits them to these, by the server's own names; None takes all. Calls of
     those in `needs_approval` (True: all) wait for approval. `timeout` is in seconds for each call, `start_seconds` for
     the start of a session.
+
+    If a server asks people during a call (elicitation), the run is suspended with these questions, and the resumed run
+    makes the call again and answers. With `elicitation=False` the server is told that nobody can be asked. With
+    `sampling`, a server can also ask the model of the run: each request waits for approval, and is a run below. With
+    `resources` and `prompts`, the model gets a tool that reads the server's resources, and one for its prompts.
     """
 
     where: Command | HttpAddress
@@ -222,6 +230,10 @@ class McpServer:
     needs_approval: Sequence[str] | bool = ()
     timeout: float = 60.0
     start_seconds: float = 30.0
+    elicitation: bool = True
+    sampling: bool = False
+    resources: bool = False
+    prompts: bool = False
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,31}", self.name):
@@ -279,8 +291,9 @@ class McpServer:
         try:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(self.start_seconds):
-                    client = await self._connect(stack, last_words)
-                    tools = [tool async for tool in self._tools(client, last_words)]
+                    exchanges = OpenExchanges()
+                    client = await self._connect(stack, last_words, exchanges)
+                    tools = [tool async for tool in self._tools(_Session(client, exchanges, last_words))]
                 if not ready.done():
                     ready.set_result(tools)
                 await closing.wait()
@@ -292,43 +305,110 @@ class McpServer:
             if isinstance(failure, asyncio.CancelledError):
                 raise
 
-    async def _connect(self, stack: AsyncExitStack, last_words: deque[str]) -> Client:
-        """Return a client after its handshake. The stack closes everything that it uses."""
+    async def _connect(self, stack: AsyncExitStack, last_words: deque[str], exchanges: OpenExchanges) -> Client:
+        """Return a client that can make requests. The stack closes everything that it uses."""
         match self.where:
             case Command() as command:
                 transport = open_server(self.name, command, last_words)
             case HttpAddress(url, headers):
                 transport = await http_transport(stack, url, headers, await asyncio.to_thread(tls_context))
-        return await connect(stack, transport)
+        return await connect(
+            stack,
+            transport,
+            exchanges.elicit if self.elicitation else None,
+            exchanges.sample if self.sampling else None,
+        )
 
-    async def _tools(self, client: Client, last_words: deque[str]) -> "AsyncGenerator[Tool]":
+    async def _tools(self, session: "_Session") -> "AsyncGenerator[Tool]":
         """Yield the wanted tools as ours. Raises `ToolError` if the server lacks one of them."""
-        listed = {tool["name"]: tool for tool in await _list_tools(client)}
+        listed = {tool["name"]: tool for tool in await _list(session.client.list_tools, "tools")}
         wanted = list(listed) if self.tools is None else self.tools
         approved = wanted if self.needs_approval is True else self.needs_approval or ()
         for name in {*wanted, *approved} - listed.keys():
             known = ", ".join(sorted(listed)) or "none"
             raise ToolError(f"The MCP server {self.name} has no tool {name!r}. It has: {known}.")
         for name in wanted:
-            yield self._tool(client, listed[name], name in approved, last_words)
+            yield self._own_tool(session, listed[name], name in approved)
+        if self.resources:
+            yield await self._resource_tool(session)
+        if self.prompts:
+            yield await self._prompt_tool(session)
 
-    def _tool(self, client: Client, described: dict[str, Any], needs_approval: bool, last_words: deque[str]) -> Tool:
-        async def call(**arguments: Any) -> Any:
-            try:
-                result = await client.call_tool(described["name"], arguments)
-            except Exception as failure:
-                raise ToolError(self._sentence(failure, last_words)) from failure
+    def _own_tool(self, session: "_Session", described: dict[str, Any], needs_approval: bool) -> Tool:
+        async def request(exchange: Exchange) -> Any:
+            result = await session.client.call_tool(described["name"], exchange.arguments, exchange.tell_progress)
             if result.get("isError"):
                 raise ToolError("\n".join(filter(None, map(str, _contents(result)))) or "The tool failed.")
             return _value(result)
 
+        text = described.get("description") or described.get("title") or ""
+        return self._tool(session, described["name"], text, described["inputSchema"], request, needs_approval)
+
+    async def _resource_tool(self, session: "_Session") -> Tool:
+        """Return the tool that reads resources. Its description names them."""
+        found = await _list(session.client.list_resources, "resources")
+        templates = await _list(session.client.list_templates, "resourceTemplates")
+        named = [_named(one.get("uri") or one["uriTemplate"], one) for one in [*found, *templates]]
+
+        async def request(exchange: Exchange) -> Any:
+            result = await session.client.read_resource(str(exchange.arguments["uri"]))
+            blocks = [{"type": "resource", "resource": one} for one in result["contents"]]
+            return _value({"content": blocks})
+
+        text = f"Read a resource of {self.name}. Braces in an address stand for a value. It has:\n{_few(named)}"
+        return self._tool(session, "read_resource", text, _schema(uri="The address of the resource."), request)
+
+    async def _prompt_tool(self, session: "_Session") -> Tool:
+        """Return the tool that gets prompts. Its description names them and their arguments."""
+        found = await _list(session.client.list_prompts, "prompts")
+
+        def line(prompt: dict[str, Any]) -> str:
+            names = [f"{one['name']}{'' if one.get('required') else '?'}" for one in prompt.get("arguments") or ()]
+            return _named(f"{prompt['name']}({', '.join(names)})", prompt)
+
+        async def request(exchange: Exchange) -> Any:
+            given = cast("dict[str, Any]", exchange.arguments.get("arguments") or {})
+            texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in given.items()}
+            result = await session.client.get_prompt(str(exchange.arguments["name"]), texts)
+            return _value({"content": [one["content"] for one in result["messages"]]})
+
+        text = f"Get instructions that {self.name} has prepared, and follow them. It has:\n{_few(map(line, found))}"
+        schema = _schema(name="The name of the prompt.")
+        schema["properties"]["arguments"] = {"type": "object", "additionalProperties": {"type": "string"}}
+        return self._tool(session, "get_prompt", text, schema, request)
+
+    def _tool(
+        self,
+        session: "_Session",
+        name: str,
+        description: str,
+        schema: dict[str, Any],
+        request: "Callable[[Exchange], Awaitable[Any]]",
+        needs_approval: bool = False,
+    ) -> Tool:
+        """Return a tool that makes the request. If the server asks people meanwhile, the run waits for them."""
+
+        async def call(**arguments: Any) -> Any:
+            exchange = Exchange(self.name, CALLER.get(), arguments)
+            try:
+                with session.exchanges.during(exchange):
+                    value = await request(exchange)
+            except Exception as failure:
+                if not exchange.questions:
+                    raise ToolError(self._sentence(failure, session.last_words)) from failure
+                value = ""
+            if exchange.questions:
+                exchange.suspend()
+                return ""
+            return value
+
         return Tool(
             call,
-            fit_name(self.name, described["name"]),
+            fit_name(self.name, name),
             self.timeout,
             needs_approval=needs_approval,
-            schema=described["inputSchema"],
-            description=described.get("description") or described.get("title") or "",
+            schema=schema,
+            description=description,
         )
 
     def _sentence(self, failure: BaseException, last_words: deque[str]) -> str:
@@ -371,16 +451,43 @@ def fit_name(server: str, tool: str) -> str:
     return f"{fit[: LONGEST_NAME - 9]}-{hashlib.sha256(tool.encode()).hexdigest()[:8]}"
 
 
-async def _list_tools(client: Client) -> list[dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class _Session:
+    """An open session: its client, the calls in progress, and the last lines of the server's stderr."""
+
+    client: Client
+    exchanges: OpenExchanges
+    last_words: deque[str]
+
+
+async def _list(page: Callable[[str | None], Awaitable[dict[str, Any]]], name: str) -> list[dict[str, Any]]:
+    """Return all that a server lists, page by page."""
     found: list[dict[str, Any]] = []
     cursor: str | None = None
     for _ in range(MAX_PAGES):
-        page = await client.list_tools(cursor)
-        found += page["tools"]
-        cursor = page.get("nextCursor")
+        listed = await page(cursor)
+        found += listed[name]
+        cursor = listed.get("nextCursor")
         if not cursor:
             break
     return found
+
+
+def _named(name: str, described: Mapping[str, Any]) -> str:
+    """Return a line about a resource or a prompt."""
+    return f"- {name}: {described.get('description') or described.get('title') or described['name']}"
+
+
+def _few(lines: Iterable[str]) -> str:
+    listed = list(lines)
+    more = [f"- and {len(listed) - MAX_NAMED} more"] if len(listed) > MAX_NAMED else []
+    return "\n".join([*listed[:MAX_NAMED], *more]) or "- nothing now"
+
+
+def _schema(**described: str) -> dict[str, Any]:
+    """Return the schema of an object with these texts."""
+    texts = {name: {"type": "string", "description": text} for name, text in described.items()}
+    return {"type": "object", "properties": texts, "required": list(texts)}
 
 
 def _value(result: dict[str, Any]) -> Any:

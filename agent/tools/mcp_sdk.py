@@ -3,8 +3,9 @@
 Answers are JSON values, because the protocol fixes their names and the classes of the versions have different ones.
 """
 
+import asyncio
 import ssl
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from importlib import import_module
@@ -13,6 +14,8 @@ from typing import Any
 
 from mcp.client.stdio import get_default_environment as get_default_environment
 from mcp.shared.message import SessionMessage as SessionMessage
+
+from agent.errors import AgentError
 
 IS_FIRST = version("mcp").startswith("1.")
 # Only one of the versions is installed, so the names of the other are looked up.
@@ -28,9 +31,14 @@ SdkError: Any = _errors.McpError if IS_FIRST else _errors.MCPError
 """The server's refusal. Its `error` has a `code` and a `message`."""
 
 
+Ask = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
+"""Answers a request of the server. An `AgentError` is the answer that it was not done."""
+Progress = Callable[[float, float | None, str | None], Awaitable[None]]
+
+
 @dataclass(frozen=True, slots=True)
 class Client:
-    """A session with a server after the handshake."""
+    """A session with a server after the handshake, or without one: version 2 asks the server for its revisions."""
 
     _session: Any
 
@@ -38,20 +46,65 @@ class Client:
         """Return one page of the server's tools."""
         return _json(await self._session.list_tools(cursor=cursor))
 
-    async def call_tool(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    async def call_tool(self, name: str, arguments: Mapping[str, Any], on_progress: Progress) -> dict[str, Any]:
         """Return the tool's result."""
-        return _json(await self._session.call_tool(name, arguments))
+        return _json(await self._session.call_tool(name, dict(arguments), progress_callback=on_progress))
+
+    async def list_resources(self, cursor: str | None) -> dict[str, Any]:
+        """Return one page of the server's resources."""
+        return _json(await self._session.list_resources(cursor=cursor))
+
+    async def list_templates(self, cursor: str | None) -> dict[str, Any]:
+        """Return one page of the server's templates for the addresses of resources."""
+        return _json(await self._session.list_resource_templates(cursor=cursor))
+
+    async def read_resource(self, uri: str) -> dict[str, Any]:
+        """Return the contents of a resource."""
+        return _json(await self._session.read_resource(uri))
+
+    async def list_prompts(self, cursor: str | None) -> dict[str, Any]:
+        """Return one page of the server's prompts."""
+        return _json(await self._session.list_prompts(cursor=cursor))
+
+    async def get_prompt(self, name: str, arguments: Mapping[str, str]) -> dict[str, Any]:
+        """Return the messages of a prompt."""
+        return _json(await self._session.get_prompt(name, dict(arguments)))
 
 
-async def connect(stack: AsyncExitStack, transport: AbstractAsyncContextManager[Any]) -> Client:
-    """Return a client after its handshake. The stack closes it and the transport."""
-    us = _types.Implementation(name="switchboard", version="1")
+async def connect(
+    stack: AsyncExitStack, transport: AbstractAsyncContextManager[Any], elicit: Ask | None, sample: Ask | None
+) -> Client:
+    """Return a client that can make requests. The stack closes it and the transport.
+
+    `elicit` and `sample` answer the server's requests to people and to a model; None: the server is told that nobody
+    does.
+    """
+    options: dict[str, Any] = {
+        "client_info": _types.Implementation(name="switchboard", version="1"),
+        "elicitation_callback": _answering(elicit, _types.ElicitResult),
+        "sampling_callback": _answering(sample, _types.CreateMessageResult),
+    }
     if not IS_FIRST:
-        return Client(await stack.enter_async_context(_client.Client(transport, client_info=us, cache=None)))
+        return Client(await stack.enter_async_context(_client.Client(transport, cache=None, **options)))
     incoming, outgoing, *_ = await stack.enter_async_context(transport)
-    session = await stack.enter_async_context(_client.ClientSession(incoming, outgoing, client_info=us))
+    session = await stack.enter_async_context(_client.ClientSession(incoming, outgoing, **options))
     await session.initialize()
     return Client(session)
+
+
+def _answering(ask: Ask | None, kind: Any) -> Any:
+    """Return the function with which the SDK answers a request with a result of this kind."""
+    if ask is None:
+        return None
+
+    async def answer(_context: object, asked: Any) -> Any:
+        try:
+            return kind.model_validate(await ask(_json(asked)))
+        except AgentError as refused:
+            await asyncio.sleep(0)  # an error ends the call: let the server's other questions come first
+            return _types.ErrorData(code=_types.INTERNAL_ERROR, message=str(refused))
+
+    return answer
 
 
 async def http_transport(

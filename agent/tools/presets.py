@@ -89,6 +89,8 @@ class _Mcp(_Table):
     needs_approval: tuple[str, ...] | bool = ()
     timeout: float = 60.0
     start_seconds: float = 30.0
+    resources: bool = False
+    prompts: bool = False
 
     def made(self, env: Mapping[str, str]) -> Toolset:
         from agent.tools.mcp import McpServer  # its library takes half a second to import
@@ -99,7 +101,9 @@ class _Mcp(_Table):
             raise ConfigError("mcp.args, mcp.cwd and mcp.env are for a command")
         if self.command and (self.headers or self.auth):
             raise ConfigError("mcp.headers and mcp.auth are for a url")
-        more = {key: getattr(self, key) for key in ("name", "tools", "needs_approval", "timeout", "start_seconds")}
+        names = ("name", "tools", "needs_approval", "timeout", "start_seconds")
+        more = {key: getattr(self, key) for key in (*names, "resources", "prompts")}
+        more["elicitation"] = False  # the page could not show what the server asks
         if self.url:
             secret = self.auth.credentials(env) if self.auth else None
             if secret and secret.query:

@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +31,7 @@ from agent.events import ChildEvent, Event, HandedOver, RunEnded, RunStarted
 from agent.models.catalog import Price
 from agent.suspension.suspended_run import GO_ON
 from agent.tools.function_tools import ask_user
+from tests.support.clocks import run_without_waiting
 from tests.support.dialect_server import playing
 from tests.support.dialects import chat_answer
 from tests.support.fakes import SPEC, Act, Call, FakeConnection, Step, Words
@@ -67,6 +69,30 @@ RESEARCH = called(("research", {"task": "Find it"}))
 def results(result: RunResult) -> dict[str, tuple[str, str]]:
     parts = [part for message in result.context.messages for part in message.parts]
     return {one.tool_name: (str(one.content), one.outcome) for one in parts if isinstance(one, ToolReturnPart)}
+
+
+class BusyConnection(FakeConnection):
+    """A connection whose request queue takes an hour."""
+
+    @asynccontextmanager
+    async def slot(self, on_position: Callable[[int], None]) -> AsyncGenerator[None]:
+        on_position(1)
+        await asyncio.sleep(3600)
+        yield
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_clock_stops_while_the_only_child_is_queued(is_alone: bool) -> None:
+    async def nap() -> str:
+        """Wait."""
+        await asyncio.sleep(40)
+        return "awake"
+
+    research = Agent(BusyConnection([said("Blue.")])).as_tool(AGENT, name="research")
+    calls = called(("research", {"task": "Find it"}), *([] if is_alone else [("nap", {})]))
+    editor, _ = agent(calls, said("Done."), tools=[research, nap], limits=Limits(seconds=30, tool_seconds=90))
+    result = run_without_waiting(editor.ask("Which colour?"))
+    assert result.finish_reason == ("stop" if is_alone else "limit")
 
 
 # --- a child run ------------------------------------------------------------------------------------------------------

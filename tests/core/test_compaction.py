@@ -22,13 +22,16 @@ from pydantic_ai.messages import (
 
 from agent import Agent, AgentError, Chat, Compaction, Context, InputError, Limits, RunResult, tool
 from agent.events import ChildEvent, StepStarted
+from agent.files.kinds import DOCX
 from agent.messages.compaction import (
     NO_PICTURE,
     Summary,
     coverable_answers,
     covered,
+    estimate,
     shortened,
     summary_of,
+    transcript,
     with_summary,
 )
 from agent.messages.openai import to_openai
@@ -36,6 +39,7 @@ from agent.messages.repair import repair
 from agent.models.catalog import ModelSpec
 from agent.runtime import fitting
 from agent.suspension.suspended_run import Approve
+from tests.support.documents import word
 from tests.support.fakes import SPEC, Call, FakeConnection, Step, Words
 from tests.support.media_files import random_png
 from tests.support.message_rules import assert_accepted
@@ -160,6 +164,32 @@ async def test_long_run_is_shortened_between_its_steps() -> None:
     for sent in connection.played.sent:
         assert_accepted(to_openai(sent, ""))
     assert told(connection.played.sent[-1])[0].startswith("user-prompt: [Summary")
+
+
+@pytest.mark.parametrize("letters", ["word ", "北京", "서울 ", "é", "👩"])
+@given(data=st.data())
+@settings(max_examples=examples(20))
+def test_transcript_fits_in_any_script(letters: str, data: st.DataObject) -> None:
+    texts = data.draw(st.lists(st.integers(0, 9_000), min_size=1, max_size=12))
+    messages: list[ModelMessage] = []
+    for number, length in enumerate(texts):
+        part = UserPromptPart(letters * length) if number % 2 == 0 else TextPart(letters * length)
+        messages.append(ModelRequest([part]) if isinstance(part, UserPromptPart) else ModelResponse([part]))
+    tokens = data.draw(st.integers(600, 20_000))
+    told = transcript(messages, tokens)
+    assert estimate([], told) <= tokens
+    assert "\ufffd" not in told
+
+
+async def test_text_of_a_document_counts() -> None:
+    report = BinaryContent(word(("Report", "word " * 3_000)), media_type=DOCX)
+    connection = FakeConnection([said("a"), said("b")], spec=replace(SPEC, context_tokens=20_000))
+    await talk(Agent(connection, compaction=Compaction(at=4_000, keep=1, summarize=brief)), ["Read", report], "So?")
+    assert [len(sent) for sent in connection.played.sent] == [1, 1]
+    letter = BinaryContent(b"word " * 3_000, media_type="text/plain")
+    connection = FakeConnection([said("a"), said("b")], spec=replace(SPEC, context_tokens=20_000))
+    await talk(Agent(connection, compaction=Compaction(at=4_000, keep=1, summarize=brief)), ["Read", letter], "So?")
+    assert [len(sent) for sent in connection.played.sent] == [1, 1]
 
 
 async def test_failed_summary_sends_everything_and_is_told() -> None:

@@ -36,6 +36,7 @@ from agent import (
     Tool,
     ask_user,
     connect,
+    display,
     tool,
 )
 from agent.fetch import Guard
@@ -181,6 +182,16 @@ MISTAKES: dict[str, tuple[Act, str]] = {
     "McpServer.http(base_url=)": (given(McpServer.http, base_url="a", name="b"), r"^Perhaps it is url\."),
     "McpServer.http(name)": (given(McpServer.http, "a", name="b"), r"begins with https:// or http://, not 'a'$"),
     "McpServer.stdio(list)": (given(McpServer.stdio, ["npx", "a"], name="b"), r"stdio\('npx', \['serv"),
+    "McpServer.http(sampling_callback=)": (
+        given(McpServer.http, "http://a", name="b", sampling_callback=print),
+        r"^Perhaps it is sampling\.",
+    ),
+    "McpServer(elicitation=function)": (
+        given(McpServer.http, "http://a", name="b", elicitation=print),
+        r"elicitation must be True or False$",
+    ),
+    "display(coroutine)": (lambda _: display(cast(Any, asyncio.sleep(0))), r"'sleep': write await before the call$"),
+    "display(text)": (given(display, "a"), r"^display prints responses, not 'a': write print\(\.\.\.\)$"),
     "Refuse(message=)": (given(Refuse, message="a"), r"^Perhaps it is reason\."),
     "Approve(args=)": (given(Approve, args={}), r"^Perhaps it is arguments\."),
     "ModelSpec(name)": (given(ModelSpec, "a"), r"write ModelSpec\(id=\.\.\., name=.*, \.\.\.\)\.$"),

@@ -65,10 +65,11 @@ LAZY = {
     ("agent.runtime.arguments", "agent.tools.presets"),
     ("agent.tools.presets", "agent.tools.mcp"),
     *(("agent.history.open_store", f"agent.history.{name}") for name in STORES),
+    *((f"agent.{name}", "agent.rendering.notebook") for name in ("context", "display", "result")),
     ("agent.files.sandbox_limits", "agent.system.resources"),
     *(("agent.suspension.ledger", f"agent.suspension.{name}_ledger") for name in ("postgres", "redis")),
 }
-"""Modules that are imported late, inside a function or by name, so that only the requested provider is loaded.
+"""Modules that are imported late, inside a function or by name, so that only what is used is loaded.
 
 The launcher of sandboxed processes must name the project's packages before it imports from them.
 """

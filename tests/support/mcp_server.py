@@ -1,6 +1,7 @@
 """A real MCP server for tests, built with the SDK: `python -m tests.support.mcp_server stdio`, or `http PORT`.
 
-`stubborn` ignores a closed stdin and SIGTERM. `chatty` first prints a line that is no message.
+`stubborn` ignores a closed stdin and SIGTERM. `chatty` first prints a line that is no message. `old` knows only the
+revisions of the protocol that begin with a handshake, as every server of version 1 does.
 """
 
 import asyncio
@@ -8,9 +9,13 @@ import os
 import signal
 import sys
 import time
+from typing import Annotated, Any, Literal
+
+from mcp.types import CreateMessageResult, SamplingMessage, TextContent
+from pydantic import BaseModel, Field
 
 try:
-    from mcp.server.mcpserver import Audio, Context, Image, MCPServer
+    from mcp.server.mcpserver import Audio, Context, Elicit, Image, MCPServer, Resolve, Sample
     from mcp.server.mcpserver.exceptions import ToolError
 
     IS_FIRST = False
@@ -96,6 +101,124 @@ def odd() -> str:
     return "odd"
 
 
+# --- what a server asks ----------------------------------------------------------------------------------------------
+
+
+class Seats(BaseModel):
+    """What `book` asks."""
+
+    seats: int = Field(description="How many seats?")
+
+
+class Order(BaseModel):
+    """What `order` asks."""
+
+    dish: Literal["soup", "cake"]
+    warm: bool
+    note: str | None = None
+
+
+def _poem_request(topic: str) -> dict[str, Any]:
+    asked = SamplingMessage(role="user", content=TextContent(type="text", text=f"!text A poem about {topic}."))
+    return {"messages": [asked], "max_tokens": 50, "system_prompt": "Be brief."}
+
+
+if IS_FIRST:
+
+    @server.tool()
+    async def book(day: str, ctx: Context) -> str:
+        """Book seats."""
+        answer = await ctx.elicit(f"Seats on {day}", Seats)
+        if answer.action != "accept":
+            raise ToolError("not booked")
+        return f"{answer.data.seats} seats on {day}"
+
+    @server.tool()
+    async def order(ctx: Context) -> str:
+        """Order a dish."""
+        answer = await ctx.elicit("Your order", Order)
+        if answer.action != "accept":
+            raise ToolError("not ordered")
+        return answer.data.model_dump_json()
+
+    @server.tool()
+    async def poem(topic: str, ctx: Context) -> str:
+        """Let the client's model write a poem."""
+        return (await ctx.session.create_message(**_poem_request(topic))).content.text
+
+    def revision(ctx: Context) -> str:
+        """Return the revision of the protocol."""
+        return str(ctx.session.client_params.protocolVersion)
+
+else:
+
+    async def ask_seats(day: str) -> Elicit[Seats]:
+        """Ask how many."""
+        return Elicit(f"Seats on {day}", Seats)
+
+    async def ask_order() -> Elicit[Order]:
+        """Ask what."""
+        return Elicit("Your order", Order)
+
+    async def ask_poem(topic: str) -> Sample:
+        """Ask the model."""
+        return Sample(**_poem_request(topic))
+
+    @server.tool()
+    async def book(day: str, wanted: Annotated[Seats, Resolve(ask_seats)]) -> str:
+        """Book seats."""
+        return f"{wanted.seats} seats on {day}"
+
+    @server.tool()
+    async def order(wanted: Annotated[Order, Resolve(ask_order)]) -> str:
+        """Order a dish."""
+        return wanted.model_dump_json()
+
+    @server.tool()
+    async def poem(topic: str, made: Annotated[CreateMessageResult, Resolve(ask_poem)]) -> str:
+        """Let the client's model write a poem."""
+        return made.content.text
+
+    def revision(ctx: Context) -> str:
+        """Return the revision of the protocol."""
+        return str(ctx.protocol_version)
+
+
+@server.tool()
+async def climb(ctx: Context) -> str:
+    """Tell how far it is, and which revision of the protocol it speaks."""
+    await ctx.report_progress(1, 2, "half way")
+    return revision(ctx)
+
+
+@server.resource("notes://all", description="All notes.")
+def notes() -> str:
+    """Return the notes."""
+    return "Buy milk."
+
+
+@server.resource("notes://{day}", description="The notes of a day.")
+def notes_of(day: str) -> str:
+    """Return the notes of a day."""
+    return f"Nothing on {day}."
+
+
+@server.prompt()
+def review(text: str, tone: str = "kind") -> str:
+    """How to review a text."""
+    return f"Review this in a {tone} tone: {text}"
+
+
+async def serve_after_handshake() -> None:
+    """Serve as version 2 of the SDK does after a handshake, and accept nothing without one."""
+    from mcp.server.runner import serve_loop
+    from mcp.server.stdio import stdio_server
+
+    inner = server._lowlevel_server
+    async with stdio_server() as (incoming, outgoing), inner.lifespan(inner) as state:
+        await serve_loop(inner, incoming, outgoing, lifespan_state=state)
+
+
 def main() -> None:
     """Run in the mode that the first argument names."""
     match sys.argv[1]:
@@ -114,6 +237,8 @@ def main() -> None:
         case "chatty":
             print("Welcome to Things 1.0!", flush=True)
             server.run("stdio")
+        case "old" if not IS_FIRST:
+            asyncio.run(serve_after_handshake())
         case _:
             server.run("stdio")
 

@@ -29,9 +29,51 @@ from agent import (
     ToolCallContent,
     ToolResultContent,
     UserInputRequested,
+    display,
     stream_to_display,
     tool,
 )
+from agent.events import ToolProgress
+from agent.tools.mcp import McpServer
+
+# --- notebooks --------------------------------------------------------------------------------------------------------
+
+
+async def right_displays(agent: Agent, chat: Chat, result: RunResult) -> None:
+    display(agent.run("Hello"))
+    display(agent.run("Hello", output=bool))
+    display(result)
+    display(result.context)
+    for response in chat.query("Hello"):
+        display(response)
+    assert_type(await stream_to_display(agent, "Hello"), RunResult)
+
+
+async def wrong_displays(agent: Agent, chat: Chat) -> None:
+    display("Hello")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    display(agent.ask("Hello"))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    display(chat)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await display(agent.run("Hello"))  # type: ignore[func-returns-value,misc]  # pyright: ignore[reportGeneralTypeIssues]
+    await stream_to_display("Hello", agent)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+# --- MCP servers ------------------------------------------------------------------------------------------------------
+
+
+async def right_servers(run: Run) -> Agent:
+    async for event in run.events():
+        if isinstance(event, ToolProgress):
+            assert_type(event.total, float | None)
+    server = McpServer.stdio("npx", ["-y", "server"], name="files", elicitation=False, sampling=True)
+    assert_type(server, McpServer)
+    return Agent("gpt", tools=[server, McpServer.http("https://example.org/mcp", name="web", resources=True)])
+
+
+def wrong_servers() -> None:
+    McpServer.stdio("npx")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    McpServer.http("https://example.org/mcp", {"Authorization": "a"}, name="web")  # type: ignore[misc,arg-type]  # pyright: ignore[reportCallIssue]
+    McpServer(None, name="web")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
 
 # --- agents as tools --------------------------------------------------------------------------------------------------
 

@@ -20,12 +20,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_ai.messages import BinaryContent, ToolCallPart, ToolReturnPart
 
-from agent import Agent
+from agent import Agent, Approve, Refuse, RunResult
 from agent.errors import InputError, ToolError
+from agent.events import ToolProgress
 from agent.settings import ROOT
 from agent.tools import mcp
 from agent.tools.function_tools import Tool, Toolset, execute
 from agent.tools.mcp import LONGEST_NAME, McpServer, fit_name
+from agent.tools.mcp_sdk import IS_FIRST
 from tests.support.fakes import Call, FakeConnection, Step, Words
 from tests.support.mcp_server import PNG, WAV
 from tests.support.ports import free_port
@@ -45,7 +47,7 @@ def script(code: str, **more: Any) -> McpServer:
 MUTE = "print('thinking', file=sys.stderr, flush=True)\ntime.sleep(600)"
 
 
-async def call(tools: Sequence[Tool], name: str, **arguments: Any) -> ToolReturnPart:
+async def call(tools: Sequence[Tool], name: str, /, **arguments: Any) -> ToolReturnPart:
     known = {tool.name: tool for tool in tools}
     return await execute(known, ToolCallPart(f"things-{name}", arguments, "1"), timeout=60)
 
@@ -198,6 +200,158 @@ async def test_agent_uses_mcp_tools(server: McpServer) -> None:
     returned = connection.played.sent[1][-1].parts[0]
     assert isinstance(returned, ToolReturnPart)
     assert returned.content == "42"
+
+
+# --- what a server asks, offers and tells -----------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["http", pytest.param("old", marks=pytest.mark.full)])
+def asking(request: pytest.FixtureRequest) -> McpServer:
+    """A server of the newest revision, and one that begins with a handshake, whose start takes a second."""
+    if request.param == "http":
+        return McpServer.http(request.getfixturevalue("address"), name="things")
+    return things("old")
+
+
+def calling(server: McpServer, *calls: tuple[str, str]) -> Agent:
+    """Return an agent whose model makes these calls in its first step, and then says what it got."""
+    made = [Call(f"things-{name}", arguments, f"{name}-{number}") for number, (name, arguments) in enumerate(calls)]
+    return Agent(FakeConnection([Step(made)]), tools=[server])
+
+
+def results_of(result: RunResult) -> list[str]:
+    """Return the results that the model has read."""
+    parts = [part for message in result.context.messages for part in message.parts]
+    return [part.content for part in parts if isinstance(part, ToolReturnPart)]
+
+
+@pytest.mark.parametrize("part", ["stdio", "old"])
+async def test_question_of_server_suspends_the_run(part: str) -> None:
+    agent = calling(things(part), ("book", '{"day": "Monday"}'))
+    result = await agent.ask("Book.")
+    assert result.finish_reason == "suspended"
+    (pending,) = result.pending
+    assert (pending.kind, pending.agent) == ("question", "things-book")
+    assert pending.question == "Seats on Monday (How many seats?)"
+    again = await agent.resume(result, "many")
+    assert again.pending[0].question.endswith("It takes a whole number, not 'many'.")
+    done = await agent.resume(again, "2")
+    assert (done.finish_reason, results_of(done)) == ("stop", ["2 seats on Monday"])
+
+
+async def test_refused_question_fails_the_call(asking: McpServer) -> None:
+    agent = calling(asking, ("book", '{"day": "Monday"}'))
+    done = await agent.resume(await agent.ask("Book."), Refuse("not now"))
+    assert done.finish_reason == "stop"
+    assert "seats on" not in results_of(done)[0]
+
+
+async def test_each_field_of_a_form_is_a_question(asking: McpServer) -> None:
+    agent = calling(asking, ("order", "{}"))
+    result = await agent.ask("Order.")
+    asked = {one.question: one for one in result.pending}
+    assert {text: one.choices for text, one in asked.items()} == {
+        "Your order (Dish)": ("soup", "cake"),
+        "Your order (Warm)": ("Yes", "No"),
+        "Your order (Note)": (),
+    }
+    replies: Any = dict(zip((one.call_id for one in asked.values()), ("cake", "no", Refuse()), strict=True))
+    done = await agent.resume(result, replies)
+    assert json.loads(results_of(done)[0]) == {"dish": "cake", "warm": False, "note": None}
+
+
+async def test_approved_values_are_those_of_the_repeated_call() -> None:
+    agent = calling(things(needs_approval=["book"]), ("book", '{"day": "Monday"}'))
+    approval = await agent.ask("Book.")
+    question = await agent.resume(approval, Approve({"day": "Friday"}))
+    assert question.pending[0].question == "Seats on Friday (How many seats?)"
+    done = await agent.resume(question, "3")
+    assert results_of(done)[0].startswith("3 seats on Friday")
+
+
+@pytest.mark.skipif(IS_FIRST, reason="version 1 does not say during which call a server asks")
+async def test_calls_side_by_side_ask_for_themselves() -> None:
+    agent = calling(things(), ("book", '{"day": "Monday"}'), ("book", '{"day": "Friday"}'), ("add", '{"a": 1}'))
+    result = await agent.ask("Book both.")
+    assert [one.question.split(" (")[0] for one in result.pending] == ["Seats on Monday", "Seats on Friday"]
+    done = await agent.resume(result, {one.call_id: str(number) for number, one in enumerate(result.pending, 4)})
+    assert results_of(done) == ["4 seats on Monday", "5 seats on Friday", "2"]
+
+
+async def test_older_server_cannot_ask_during_several_calls() -> None:
+    agent = calling(things("old"), ("book", '{"day": "Monday"}'), ("nap", '{"seconds": 600}'))
+    run = agent.run("Book.")
+    results: list[str] = []
+    async for response in run:
+        if response.type == "tool_call_result":
+            results.append(response.content["content"])
+            run.cancel()
+    assert "make this call alone" in results[0]
+    await wait_until(lambda: not mcp._serving)
+
+
+async def test_nobody_is_asked_if_so_chosen(asking: McpServer) -> None:
+    server = McpServer(asking.where, name="things", elicitation=False)
+    result = await calling(server, ("book", '{"day": "Monday"}')).ask("Book.")
+    assert result.finish_reason == "stop"
+    assert "seats on" not in results_of(result)[0]
+    async with asking.session() as tools:
+        assert (await call(tools, "book", day="Monday")).outcome == "failed"
+
+
+async def test_model_is_asked_only_if_allowed(asking: McpServer) -> None:
+    agent = calling(McpServer(asking.where, name="things", sampling=True), ("poem", '{"topic": "tea"}'))
+    result = await agent.ask("Write.")
+    (pending,) = result.pending
+    assert pending.kind == "approval"
+    assert "wants to ask the model" in pending.sentence
+    assert pending.arguments["text"] == "user: !text A poem about tea."
+    refused = await agent.resume(result, Refuse())
+    assert "user refused" in results_of(refused)[0]
+    again = await agent.ask("Write.")
+    assert again.finish_reason == "stop", "the fake model calls only once"
+
+
+async def test_allowed_request_is_a_run_below(asking: McpServer) -> None:
+    steps = [Step([Call("things-poem", '{"topic": "tea"}', "p")]), Step([Words("output_text", ["Warm leaves."])])]
+    agent = Agent(FakeConnection(steps), tools=[McpServer(asking.where, name="things", sampling=True)])
+    run = agent.resume(await agent.ask("Write."), Approve())
+    below = [event async for event in run.events() if event.type == "child_event"]
+    assert run.result is not None
+    assert results_of(run.result) == ["Warm leaves."]
+    assert below
+    assert {event.tool_call_id for event in below} == {"p"}
+    unasked = await calling(asking, ("poem", '{"topic": "tea"}')).ask("Write.")
+    assert (unasked.finish_reason, unasked.pending) == ("stop", ())
+
+
+async def test_resources_and_prompts_are_tools(asking: McpServer) -> None:
+    server = McpServer(asking.where, name="things", tools=["add"], resources=True, prompts=True)
+    async with server.session() as tools:
+        read, get = (next(one for one in tools if one.name.endswith(end)) for end in ("read_resource", "get_prompt"))
+        assert "- notes://all: All notes." in read.definition.description
+        assert "- notes://{day}: The notes of a day." in read.definition.description
+        assert "- review(text, tone?): How to review a text." in get.definition.description
+        assert (await call(tools, "read_resource", uri="notes://all")).content == "Buy milk."
+        assert (await call(tools, "read_resource", uri="notes://monday")).content == "Nothing on monday."
+        assert (await call(tools, "read_resource", uri="other://x")).outcome == "failed"
+        prompt = await call(tools, "get_prompt", name="review", arguments={"text": "Ode"})
+        assert prompt.content == "Review this in a kind tone: Ode"
+    async with asking.session() as tools:
+        assert not [one.name for one in tools if one.name.endswith(("_resource", "_prompt"))]
+
+
+async def test_progress_is_an_event(asking: McpServer) -> None:
+    run = calling(asking, ("climb", "{}")).run("Climb.")
+    told = [event async for event in run.events() if event.type == "tool_progress"]
+    assert told == [ToolProgress("climb-0", "things-climb", 1, 2, "half way")]
+
+
+async def test_newest_revision_is_spoken(asking: McpServer) -> None:
+    async with asking.session() as tools:
+        is_old = IS_FIRST or (isinstance(asking.where, mcp.Command) and "old" in asking.where.args)
+        revision = (await call(tools, "climb")).content
+        assert revision == "2025-11-25" if is_old else revision == "2026-07-28"
 
 
 # --- one transport only -----------------------------------------------------------------------------------------------

@@ -1,0 +1,196 @@
+"""What an MCP server asks during a call: people, who answer when the run is resumed, and the model, if they allow it.
+
+A run does not hold a call open while it waits for people, perhaps for days and in another process. The server is told
+that the answer comes later, the run is suspended, and the resumed run makes the call again and answers at once.
+"""
+
+import json
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from hashlib import sha256
+from typing import Any, cast
+
+from agent.errors import ToolError
+from agent.tools.function_tools import Caller, Question
+
+YES, NO, DONE = "Yes", "No", "Done"
+_LATER = "The answer comes later, when this call is made again."
+_NEVER_COMPARED = ("_meta", "elicitationId", "task")
+"""Fields of a request that differ each time."""
+
+
+class Exchange:
+    """The questions of one call, and their answers: those that an earlier call of this run has kept, and new ones.
+
+    `questions` are those that nobody has answered. `arguments` are those of the call that asked first.
+    """
+
+    def __init__(self, server: str, caller: Caller | None, arguments: Mapping[str, Any]) -> None:
+        kept = (caller.kept if caller else None) or {}
+        self.arguments: Mapping[str, Any] = kept.get("arguments", arguments)
+        self.questions: list[Question] = []
+        self._server, self._caller = server, caller
+        self._answers: dict[str, Any] = {**kept.get("answers", {}), **(caller.replies if caller else {})}
+        self._times: dict[str, int] = {}
+
+    def suspend(self) -> None:
+        """Suspend the run until the questions are answered."""
+        if self._caller is not None:
+            self._caller.ask(self.questions, {"arguments": dict(self.arguments), "answers": self._answers})
+
+    async def tell_progress(self, progress: float, total: float | None, message: str | None) -> None:
+        """Tell the run how far the call is."""
+        if self._caller is not None:
+            self._caller.tell_progress(progress, total, message or "")
+
+    async def elicit(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what people have answered to a form or a link. Raises `ToolError` if nobody has answered yet."""
+        key, message = self._key(asked), str(asked["message"])
+        schema: Mapping[str, Any] = asked.get("requestedSchema") or {}
+        fields: Mapping[str, Any] = schema.get("properties") or {}
+        if asked.get("mode") == "url":
+            answer = self._answer(Question(key=key, text=f"{message} {asked['url']}", choices=(DONE,)))
+        elif not fields:
+            answer = self._answer(Question(key=key, text=message, choices=(YES, NO)))
+        else:
+            return self._form(key, message, fields, schema.get("required") or ())
+        if self.questions:
+            raise ToolError(_LATER)
+        return {"action": "decline" if answer in (False, NO) else "accept", **({"content": {}} if schema else {})}
+
+    async def sample(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the model's answer, if people allow the request. Raises `ToolError` if they do not, or not yet."""
+        key = self._key(asked)
+        told = "\n\n".join(f"{one['role']}: {_text_of(one['content'])}" for one in asked["messages"])
+        system = str(asked.get("systemPrompt") or "")
+        arguments = {"instructions": system, "text": told, "max_tokens": asked["maxTokens"]}
+        text = f"The MCP server {self._server} wants to ask the model. May it?"
+        answer = self._answer(Question(key=key, text=text, arguments=arguments))
+        if answer is None:
+            raise ToolError(_LATER)
+        if answer is False:
+            raise ToolError("The user refused this request.")
+        if answer is True:
+            assert self._caller is not None
+            answer = self._answers[key] = {"text": await self._caller.write(system, told, asked["maxTokens"])}
+        content = {"type": "text", "text": answer["text"]}
+        return {"role": "assistant", "content": content, "model": "the model of this run", "stopReason": "endTurn"}
+
+    def _form(self, key: str, message: str, fields: Mapping[str, Any], required: Sequence[str]) -> dict[str, Any]:
+        """Return the answers to the fields of a form, each of which is a question."""
+        content: dict[str, Any] = {}
+        is_declined = False
+        for name, schema in fields.items():
+            known = schema.get("description") or schema.get("title") or name
+            text = message if len(fields) == 1 and known == name else f"{message} ({known})"
+            question = Question(key=f"{key}.{name}", text=text, choices=_choices(schema))
+            answer = self._answer(question)
+            if answer is False:
+                is_declined = is_declined or name in required
+            elif answer is not None:
+                try:
+                    content[name] = _value(schema, str(answer))
+                except ValueError as wrong:
+                    del self._answers[question.key]
+                    again = f"{text} {wrong}, not {str(answer)[:100]!r}."
+                    self._answer(Question(key=question.key, text=again, choices=question.choices))
+        if is_declined or (not content and not self.questions):
+            return {"action": "decline"}
+        if self.questions:
+            raise ToolError(_LATER)
+        return {"action": "accept", "content": content}
+
+    def _answer(self, question: Question) -> Any:
+        """Return the answer to a question, or None, and note the question."""
+        if self._caller is None:
+            raise ToolError("Nobody can be asked here: call this tool in a run.")
+        if question.key not in self._answers:
+            self.questions.append(question)
+        return self._answers.get(question.key)
+
+    def _key(self, asked: Mapping[str, Any]) -> str:
+        """Return the same key for a request when the call is made again."""
+        same = {name: value for name, value in asked.items() if name not in _NEVER_COMPARED}
+        digest = sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()[:12]
+        self._times[digest] = self._times.get(digest, 0) + 1
+        return f"{digest}-{self._times[digest]}"
+
+
+_EXCHANGE: ContextVar[Exchange | None] = ContextVar("exchange", default=None)
+
+
+class OpenExchanges:
+    """The calls of one session that are in progress. Older servers do not say during which call they ask."""
+
+    def __init__(self) -> None:
+        self._open: list[Exchange] = []
+
+    @contextmanager
+    def during(self, exchange: Exchange) -> Generator[None]:
+        """Let the server ask this exchange until the call has ended."""
+        token = _EXCHANGE.set(exchange)
+        self._open.append(exchange)
+        try:
+            yield
+        finally:
+            self._open.remove(exchange)
+            _EXCHANGE.reset(token)
+
+    async def elicit(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """See `Exchange`."""
+        return await self._current().elicit(asked)
+
+    async def sample(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """See `Exchange`."""
+        return await self._current().sample(asked)
+
+    def _current(self) -> Exchange:
+        own = _EXCHANGE.get()
+        if own is not None and own in self._open:
+            return own
+        if len(self._open) == 1:
+            return self._open[0]
+        raise ToolError("Nobody can be asked while several calls are made at once: make this call alone.")
+
+
+def _choices(schema: Mapping[str, Any]) -> tuple[str, ...]:
+    return (YES, NO) if schema.get("type") == "boolean" else tuple(_named(schema))
+
+
+def _named(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that the schema allows, by what people read."""
+    if titled := schema.get("oneOf") or schema.get("anyOf"):
+        return {str(one.get("title", one["const"])): one["const"] for one in titled if "const" in one}
+    values = schema.get("enum") or ()
+    return dict(zip(map(str, schema.get("enumNames") or values), values, strict=False))
+
+
+def _value(schema: Mapping[str, Any], answer: str) -> Any:
+    """Return what people wrote as a value of the schema. Raises `ValueError` with what is wanted."""
+    text, names = answer.strip(), _named(schema)
+    match schema.get("type"):
+        case "boolean":
+            if text.lower() in ("yes", "true", "no", "false"):
+                return text.lower() in ("yes", "true")
+            raise ValueError("It takes Yes or No")
+        case "integer" | "number" as kind:
+            try:
+                return int(text) if kind == "integer" else float(text)
+            except ValueError:
+                raise ValueError(f"It takes a {'whole ' if kind == 'integer' else ''}number") from None
+        case "array":
+            items = {**schema.get("items", {}), "type": ""}
+            return [_value(items, one.strip()) for one in text.split(",") if one.strip()]
+        case _ if names:
+            if text in names or text in names.values():
+                return names.get(text, text)
+            raise ValueError(f"It takes one of {', '.join(names)}")
+        case _:
+            return answer
+
+
+def _text_of(content: Any) -> str:
+    """Return the text of a message that a server wants to send to the model."""
+    blocks = cast(list[Any], content) if isinstance(content, list) else [content]
+    return "\n".join(one["text"] if one.get("type") == "text" else f"({one.get('type')})" for one in blocks)
