@@ -37,6 +37,7 @@ _NEW = timedelta(minutes=1)
 FEW_ENTRIES = 8
 """Entries that are encoded without a thread: those of one step of an answer."""
 
+S = TypeVar("S", str, bytes)
 T = TypeVar("T")
 V = TypeVar("V", Entry, Conversation)
 
@@ -79,17 +80,17 @@ def load_entries(texts: Iterable[str]) -> list[Entry]:
     return _load(_ENTRIES, texts)
 
 
-async def in_steps(load: Callable[[Sequence[str]], list[Entry]], texts: Sequence[str]) -> list[Entry]:
+async def in_steps(load: Callable[[Sequence[S]], list[T]], texts: Sequence[S]) -> list[T]:
     """Return what `load` makes of all texts, in a thread. Others have their turn after `STEP_CHARACTERS` of them."""
     if sum(map(len, texts)) < SHORT_CHARACTERS:
         return load(texts)
-    entries, begin, size = list[Entry](), 0, 0
+    loaded, begin, size = list[T](), 0, 0
     for end, text in enumerate(texts, 1):
         size += len(text)
         if size >= STEP_CHARACTERS or end == len(texts):
-            entries += await DECODING.run(load, texts[begin:end])
+            loaded += await DECODING.run(load, texts[begin:end])
             begin, size = end, 0
-    return entries
+    return loaded
 
 
 def dump_conversation(record: Conversation) -> str:

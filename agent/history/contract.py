@@ -193,9 +193,9 @@ class HistoryStore(Protocol):
         and the entries' notes have it, and the conversation gets the place in the list of that time. The store keeps
         the stored pin, and the stored title unless it is empty: only `label` changes these. Raises
         `Conflict` if another save came first, and leaves everything as it was. Raises `NotFound` if the stored record
-        belongs to another owner, was deleted or has expired. Raises a plain `HistoryError` if the conversation already
-        has an entry's id or lacks a parent or head, or if a message would not load again. `events` are refused as in
-        `RunStore.append`.
+        belongs to another owner, was deleted, or has expired and `record` has not: a conversation can be stored step by
+        step while nobody sees it. Raises a plain `HistoryError` if the conversation already has an entry's id or lacks
+        a parent or head, or if a message would not load again. `events` are refused as in `RunStore.append`.
         """
         ...
 
@@ -203,10 +203,13 @@ class HistoryStore(Protocol):
         """Return the record. Raises `NotFound`."""
         ...
 
-    async def history(self, record: Conversation, *, limit: int | None = None) -> list[Entry]:
+    async def history(
+        self, record: Conversation, *, limit: int | None = None, most_bytes: int | None = None
+    ) -> list[Entry]:
         """Return the entries that lead to `record.head_id`, oldest first, at most the newest `limit` of them.
 
-        Raises `NotFound` if `record.owner` does not own the stored conversation.
+        With `most_bytes`, the oldest of them is the first with which their texts have so many bytes. Raises `NotFound`
+        if `record.owner` does not own the stored conversation.
         """
         ...
 
@@ -218,12 +221,18 @@ class HistoryStore(Protocol):
         ...
 
     async def find(
-        self, record: Conversation, *, ids: Collection[str] = (), after: Collection[str | None] = ()
+        self,
+        record: Conversation,
+        *,
+        ids: Collection[str] = (),
+        after: Collection[str | None] = (),
+        most_bytes: int | None = None,
     ) -> Sequence[Entry]:
         """Return the entries with these ids and those that follow one of `after` (None: the first ones).
 
-        They come from all branches, in the order of their storage, and no other message is read. Returns nothing if
-        `record.owner` does not own the stored conversation.
+        They come from all branches, in the order of their storage, and no other message is read. With `most_bytes`, the
+        last of them is the first with which their texts have so many bytes. Returns nothing if `record.owner` does not
+        own the stored conversation.
         """
         ...
 

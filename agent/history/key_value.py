@@ -67,6 +67,8 @@ from agent.history.search import ConversationHit, fold, hit_in, words_of
 
 BATCH = 200
 """Records that `add_expiry` writes at once."""
+TEXT_BYTES = 1 << 20
+"""Bytes of messages that `texts` reads at once."""
 REMEMBERED = 128
 """Conversations whose places of entries are remembered, so that a message costs as much in a long one as in a new."""
 ENDED_RUN_SECONDS = 24 * 3600
@@ -158,7 +160,7 @@ class StoredEntry:
 
 @dataclass(frozen=True, slots=True)
 class EntryPlace:
-    """The place of an entry in the log, in the units of the storage."""
+    """The place of an entry in the log, in the units of the storage. `end - start` is the bytes of its text."""
 
     parent_id: str | None
     start: int
@@ -440,16 +442,23 @@ class KeyValueStore:
     async def get(self, conversation_id: str, *, owner: str) -> Conversation:
         return await self._storage.read(partial(_get, owner, conversation_id))
 
-    async def history(self, record: Conversation, *, limit: int | None = None) -> list[Entry]:
-        return await _load(self._storage, partial(_history, record, limit))
+    async def history(
+        self, record: Conversation, *, limit: int | None = None, most_bytes: int | None = None
+    ) -> list[Entry]:
+        return await _load(self._storage, partial(_history, record, limit, most_bytes))
 
     async def entries(self, record: Conversation) -> Sequence[Entry]:
-        return await _load(self._storage, partial(_find, record, None, frozenset()))
+        return await _load(self._storage, partial(_find, record, None, frozenset(), None))
 
     async def find(
-        self, record: Conversation, *, ids: Collection[str] = (), after: Collection[str | None] = ()
+        self,
+        record: Conversation,
+        *,
+        ids: Collection[str] = (),
+        after: Collection[str | None] = (),
+        most_bytes: int | None = None,
     ) -> Sequence[Entry]:
-        return await _load(self._storage, partial(_find, record, {*ids}, {*after}))
+        return await _load(self._storage, partial(_find, record, {*ids}, {*after}, most_bytes))
 
     async def following(self, record: Conversation, entry_id: str | None) -> Sequence[str]:
         return await self._storage.read(partial(_following, record, entry_id))
@@ -737,21 +746,27 @@ class KeyValueRetention(_Part):
         return {owner: sizes[owner] for owner in sorted(sizes, key=lambda owner: ends[owner])}
 
     async def texts(self, owner: str) -> AsyncIterator[str]:
-        """Implement `RetentionStore.texts`. Reads one conversation at a time."""
+        """Implement `RetentionStore.texts`. Reads `TEXT_BYTES` of one conversation at a time."""
 
         async def ids(view: View) -> list[str]:
             return [item.id for item in await view.of(owner)]
 
-        async def work(id_: str, view: View) -> list[str]:
+        async def work(id_: str, after: int, view: View) -> tuple[list[str], int]:
+            """Return the next texts, and the number of those that were read."""
             try:
                 item = await view.get(owner, id_)
-                return await view.texts([(item, place) for place in (await view.places(item)).values()]) if item else []
+                places = [*(await view.places(item)).values()] if item else []
+                page = [*_until(TEXT_BYTES, places[after:])]
+                return (await view.texts([(item, place) for place in page]) if item else []), after + len(page)
             except NotFound:
-                return []  # deleted meanwhile
+                return [], after  # deleted meanwhile
 
         for id_ in await self.storage.read(ids):
-            for text in await self.storage.read(partial(work, id_)):
-                yield text
+            texts, read = await self.storage.read(partial(work, id_, 0))
+            while texts:
+                for text in texts:
+                    yield text
+                texts, read = await self.storage.read(partial(work, id_, read))
 
     @_writes
     async def erase(self, view: View, record: Conversation) -> bool:
@@ -839,7 +854,11 @@ async def _to_replace(view: View, record: Conversation) -> Item | None:
         if await view.is_taken(record.id):
             raise NotFound(NO_CONVERSATION)
         return None
-    item = await _find_live(view, record.owner, record.id)
+    item = await view.get(record.owner, record.id)
+    at = view.steady()
+    stays_expired = record.expires_at is not None and record.expires_at.timestamp() <= at.timestamp()
+    if item is None or not (item.is_live(at) or stays_expired):
+        raise NotFound(NO_CONVERSATION)
     if item.revision != record.revision - 1:
         raise Conflict(CHANGED_ELSEWHERE)
     return item
@@ -898,19 +917,21 @@ async def _with_link(view: View, digest: str) -> Item:
     return item
 
 
-async def _history(record: Conversation, limit: int | None, view: View) -> tuple[Item, list[str]]:
+async def _history(
+    record: Conversation, limit: int | None, most_bytes: int | None, view: View
+) -> tuple[Item, list[str]]:
     item = await _find_live(view, record.owner, record.id)
     if record.head_id is None or (limit is not None and limit <= 0):
         return item, []
     places = await view.places(item)
     if record.head_id not in places:
         raise NotFound(NO_ENTRY)
-    newest_first = islice(_walk(places, record.head_id), limit)
+    newest_first = _until(most_bytes, islice(_walk(places, record.head_id), limit))
     return item, await view.texts([(item, place) for place in [*newest_first][::-1]])
 
 
 async def _find(
-    record: Conversation, ids: Set[str] | None, after: Set[str | None], view: View
+    record: Conversation, ids: Set[str] | None, after: Set[str | None], most_bytes: int | None, view: View
 ) -> tuple[Item | None, list[str]]:
     """Return the conversation and the texts of the entries that are sought, or of all if `ids` is None."""
     item = await view.get(record.owner, record.id)
@@ -921,7 +942,17 @@ async def _find(
         sought = [places[id_] for id_ in ids if id_ in places]
     else:
         sought = [one for id_, one in [*places.items()] if ids is None or id_ in ids or one.parent_id in after]
-    return item, await view.texts([(item, place) for place in sought])
+    return item, await view.texts([(item, place) for place in _until(most_bytes, sought)])
+
+
+def _until(most_bytes: int | None, places: Iterable[EntryPlace]) -> Iterator[EntryPlace]:
+    """Yield the places up to the one with which their texts have so many bytes."""
+    size = 0
+    for place in places:
+        yield place
+        size += place.end - place.start
+        if most_bytes is not None and size >= most_bytes:
+            return
 
 
 async def _following(record: Conversation, entry_id: str | None, view: View) -> list[str]:

@@ -98,7 +98,7 @@ class MemoryStorage(LocalView):
         item = replace(item, place=self.place_for(item, is_newest=is_newest))
         stored, places = self._entries.setdefault(item.id, []), self._places.setdefault(item.id, {})
         for number, one in enumerate(entries, len(stored)):
-            places[one.id] = EntryPlace(one.parent_id, number, number + 1)
+            places[one.id] = EntryPlace(one.parent_id, number, number + len(one.json.encode()))
         stored.extend(entries)
         if events is not None:
             self._runs.setdefault(events.run_id, item.id)

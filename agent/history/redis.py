@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from agent.errors import AgentError, Conflict, HistoryError, NotFound, StoreUnavailable
-from agent.history.codec import load_conversations, load_undamaged
+from agent.history.codec import in_steps, load_conversations, load_undamaged
 from agent.history.key_value import (
     ENDED_RUN_SECONDS,
     REMEMBERED,
@@ -197,7 +197,7 @@ class RedisView:
         """Return the conversations of any owners with these ids. Missing and damaged ones are left out."""
         for some in _portions([*dict.fromkeys(id_ for id_ in ids if id_ not in self._read)], PORTION):
             (values,) = await self.ask(("MGET", *(self.key("item", id_) for id_ in some)))
-            items = _items_in([value or b"" for value in values])
+            items = await in_steps(_items_in, [value or b"" for value in values])
             found = zip(some, values, items, strict=True)
             self._read.update({id_: (value[:TOKEN] if value else b"", item) for id_, value, item in found})
         return [item for id_ in ids if (item := self._read[id_][1])]

@@ -58,11 +58,16 @@ class Threads:
         self._pool = self._make()
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return the result of `work`, which runs in a thread."""
-        begun = self._pool.submit(copy_context().run, partial(work, *args, **kwargs))
+        """Return the result of `work`, which runs in a thread.
+
+        The thread keeps neither the arguments nor the result, however late it gets its turn afterwards.
+        """
+        calls, results = [partial(work, *args, **kwargs)], list[T]()
+        begun = self._pool.submit(copy_context().run, lambda: results.append(calls.pop()()))
         ended = asyncio.wrap_future(begun)
         try:
-            return await asyncio.shield(ended)
+            await asyncio.shield(ended)
+            return results.pop()
         except asyncio.CancelledError:
             begun.cancel()
             if self._ends_by_itself:

@@ -60,8 +60,8 @@ DOCUMENT_THREADS = Threads("document", 2)
 """The threads that write documents. More would only make the event loop wait longer for its turn."""
 ENTRY_BYTES = 2048
 """Bytes that an entry counts for besides its text."""
-FIRST_PAGE, PAGE, PAGE_BYTES = 8, 50, 2_000_000
-"""Messages that are read from the store at first, and at most at once, and the bytes that each page should have."""
+PAGE, PAGE_BYTES = 50, 2_000_000
+"""Messages that are read from the store at once, and the bytes after which a page ends."""
 LONGEST_TURN = 200
 """Messages of an answer that are in memory at once. A longer answer continues as if it were another one."""
 FAILED = ("error", "limit", "interrupted")
@@ -97,22 +97,22 @@ class Branch:
 
     def __init__(self, store: HistoryStore, record: Conversation) -> None:
         self._store, self._record, self._loop = store, record, asyncio.get_running_loop()
-        self._pages = list[tuple[str | None, int]]()
+        self._pages = list[str | None]()
         self.begins: Sequence[Entry] = ()
         self.files, self.size, self._count = set[str](), 0, 0
 
     @classmethod
     async def open(cls, store: HistoryStore, record: Conversation) -> "Branch":
         """Look at each message once, the newest first. Raises `NotFound`."""
-        branch, head, most = cls(store, record), record.head_id, FIRST_PAGE
+        branch, head = cls(store, record), record.head_id
         while head is not None or not branch._pages:
-            branch.begins = page = await branch._page(head, most)
-            branch._pages.append((head, most))
+            branch.begins = page = await branch._page(head)
+            branch._pages.append(head)
             branch._count += len(page)
             files, size = await DOCUMENT_THREADS.run(files_and_size, [entry.message for entry in page])
             branch.files |= files
             branch.size += size
-            head, most = page[0].parent_id if page else None, next_page(most, size)
+            head = page[0].parent_id if page else None
         return branch
 
     def __len__(self) -> int:
@@ -121,16 +121,11 @@ class Branch:
 
     def __iter__(self) -> Iterator[Entry]:
         """Yield the messages, the oldest first. Only for threads: the event loop must go on to read them."""
-        for head, most in reversed(self._pages):
-            yield from asyncio.run_coroutine_threadsafe(self._page(head, most), self._loop).result()
+        for head in reversed(self._pages):
+            yield from asyncio.run_coroutine_threadsafe(self._page(head), self._loop).result()
 
-    async def _page(self, head: str | None, most: int) -> Sequence[Entry]:
-        return await self._store.history(replace(self._record, head_id=head), limit=most)
-
-
-def next_page(most: int, size: int) -> int:
-    """Return how many messages to read next, after a page of up to `most` of them had this size."""
-    return max(1, min(PAGE, 2 * most, most * PAGE_BYTES // max(size, 1)))
+    async def _page(self, head: str | None) -> Sequence[Entry]:
+        return await self._store.history(replace(self._record, head_id=head), limit=PAGE, most_bytes=PAGE_BYTES)
 
 
 def files_and_size(messages: Sequence[ModelMessage]) -> tuple[set[str], int]:

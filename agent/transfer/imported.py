@@ -85,6 +85,25 @@ class FileSource:
     read: Callable[[], bytes]
 
 
+MAX_TITLE, MAX_SUMMARY = 200, 20_000
+"""Characters of the title and of the summary of a chat."""
+MAX_BRANCHES, MAX_PENDING, MAX_NAME = 1000, 100, 500
+"""The branches whose ends are known, the calls that wait, and the characters of a name in a record."""
+
+
+def bounded(record: Conversation) -> Conversation:
+    """Return the record of an import without what is too long. A list reads the records of many chats at once."""
+    summary, pending = record.summary, record.pending
+    if len(record.branches) > MAX_BRANCHES:
+        record = replace(record, branches=tuple(dict.fromkeys(record.branches))[-MAX_BRANCHES:])
+    if len(pending) > MAX_PENDING or any(len(one) > MAX_NAME for one in pending):
+        record = replace(record, pending=())
+    if summary is not None and (len(summary.text) > MAX_SUMMARY or len(summary.model) > MAX_NAME):
+        record = replace(record, summary=None)
+    source = record.source if len(record.source) <= MAX_NAME else ""
+    return replace(record, title=record.title[:MAX_TITLE], source=source)
+
+
 FindFile = Callable[[str], FileSource | None]
 """Returns the file that an export has under an id or name, or None."""
 

@@ -18,7 +18,7 @@ from agent.errors import NotFound
 from agent.files.store import MediaStore
 from agent.history import MOST_MODELS, NO_CONVERSATION, Conversation, Entry, HistoryStore, new_id, now
 from agent.history.codec import dump_conversation, dump_entries, load_conversations, load_entries
-from agent.transfer.document import DOCUMENT_THREADS, ENTRY_BYTES, FIRST_PAGE, files_and_size, next_page
+from agent.transfer.document import DOCUMENT_THREADS, ENTRY_BYTES, PAGE, PAGE_BYTES, files_and_size
 from agent.transfer.imported import FileLinks, FindFile, ImportedConversation, entry_id, parents_first
 
 VERSION = 1
@@ -78,14 +78,17 @@ async def entries_of(
 
     Raises `NotFound` if it is deleted meanwhile.
     """
-    ids, at, most = await all_ids(store, record) if ids is None else ids, 0, FIRST_PAGE
+    ids, at, most = await all_ids(store, record) if ids is None else ids, 0, PAGE
     while page := ids[at : at + most]:
-        entries = await store.find(record, ids=page)
-        if len(entries) < len(page):
+        entries = await store.find(record, ids=page, most_bytes=PAGE_BYTES)
+        if not entries or [entry.id for entry in entries] != [*page[: len(entries)]]:
             raise NotFound(NO_CONVERSATION)
-        files, size = await DOCUMENT_THREADS.run(files_and_size, [entry.message for entry in entries])
+        files, _size = await DOCUMENT_THREADS.run(files_and_size, [entry.message for entry in entries])
         yield entries, files
-        at, most = at + len(page), next_page(most, size)
+        at, most = (
+            at + len(entries),
+            min(PAGE, 2 * len(entries)),
+        )  # the store looks at the size of each that it is asked
 
 
 def _entry_pieces(entries: Sequence[Entry]) -> Iterator[bytes]:

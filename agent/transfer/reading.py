@@ -1,7 +1,7 @@
 """Finds the conversations in an export of any known format, and reads one at a time. All calls block."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -11,7 +11,7 @@ from agent.history import Entry
 from agent.i18n.text import _
 from agent.system.media_types import detect_mime
 from agent.transfer.archive import ImportFile
-from agent.transfer.imported import DAMAGED, FileSource, FindFile, ImportedConversation, LeftOut
+from agent.transfer.imported import DAMAGED, FileSource, FindFile, ImportedConversation, LeftOut, bounded
 from agent.transfer.imports.chatgpt import is_chatgpt, read_chatgpt
 from agent.transfer.imports.claude import is_claude, read_claude
 from agent.transfer.imports.open_webui import is_open_webui, read_open_webui
@@ -135,6 +135,10 @@ class ImportReader:
 
     def _read(self, group: _Group, left_out: LeftOut) -> ImportedConversation | None:
         """Return the conversation of an object, or None if it has no messages. What is left out counts only then."""
+        found = self._parsed(group, left_out)
+        return replace(found, record=bounded(found.record)) if found else None
+
+    def _parsed(self, group: _Group, left_out: LeftOut) -> ImportedConversation | None:
         element = group.part.parse(group.span)
         if "conversation" in element:
             conversation = read_conversation(element, group.files.get, source_of_ours(element))

@@ -2,14 +2,17 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 import httpx
 
 from bench.attack.client import Client
 
 MESSAGES = 30_000
+AT = "2026-01-01T00:00:00Z"
 
 
 def long_chat(url: str, messages: int = MESSAGES, characters: int = 0) -> dict[str, str]:
@@ -59,7 +62,94 @@ def long_chat(url: str, messages: int = MESSAGES, characters: int = 0) -> dict[s
     return told
 
 
+def ours(record: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return a chat in the app's own format."""
+    head = entries[-1]["id"]
+    return {"conversation": {"id": "chat", "title": "Chat", "head_id": head, **record}, "entries": [*entries]}
+
+
+def said(number: int, after: int | None, text: str, **note: Any) -> dict[str, Any]:
+    """Return a message of a visitor in the app's own format."""
+    part = {"part_kind": "user-prompt", "content": text, "timestamp": AT}
+    parent = None if after is None else f"{after}"
+    return {
+        "id": f"{number}",
+        "parent_id": parent,
+        "message": {"kind": "request", "parts": [part]},
+        "note": {"at": AT, **note},
+    }
+
+
+def bring(client: Client, chats: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Import chats in the app's own format. Return their ids."""
+    chats = [{**one, "conversation": {**one["conversation"], "id": f"chat {n}"}} for n, one in enumerate(chats)]
+    body = json.dumps([{"switchboard": 1}, *chats])
+    lines = client.http.post("/import", content=body, timeout=300).raise_for_status().text.splitlines()
+    return json.loads(lines[-1]).get("conversations", [])
+
+
+def long_records(url: str, chats: int = 30, times: int = 20) -> dict[str, int]:
+    """Import chats with much besides their messages, and list them again and again. Return each status."""
+    more = {
+        "title": "pear " * 20_000,
+        "branches": ["0"] * 60_000,
+        "pending": ["call"] * 20_000,
+        "source": "x" * 100_000,
+        "summary": {"message": "0", "text": "word " * 20_000, "model": "m" * 100_000, "at": AT},
+    }
+    with Client(url) as client:
+        for some in range(0, chats, 10):
+            bring(client, [ours(more, [said(0, None, f"pears {some}")])] * 10)
+        paths = ("/conversations?limit=200", "/conversations?q=pears", "/own-data", "/")
+        found = [client.http.get(path).status_code for _ in range(times) for path in paths]
+        return dict(Counter(map(str, found)))
+
+
+def looks(url: str, chat: Mapping[str, Any], times: int = 5) -> dict[str, str]:
+    """Import a chat, and look at it again and again. Return the status of each route, and the longest seconds."""
+    told = dict[str, str]()
+    with Client(url) as client:
+        ids = bring(client, [chat])
+        if not ids:
+            return {"import": "refused"}
+        one = f"/conversations/{ids[0]}"
+        shown = client.http.get(f"{one}?format=blocks", timeout=300).json()["turns"]
+        message = f"{one}/messages/{shown[-1]['id']}"
+        link = client.http.post(f"{one}/links", json={"days": 1}).json()["path"]
+        asked = {
+            **{path.replace(one, ""): ("GET", path) for path in (f"/c/{ids[0]}", f"{one}?format=blocks", message)},
+            **{path.replace(message, "MESSAGE"): ("GET", path) for path in (f"{message}/text", f"{one}/window")},
+            **{name: ("POST", f"{message}/{name}") for name in ("show", "copy")},
+            "link": ("GET", link),
+        }
+        for name, (method, path) in asked.items():
+            for _ in range(times):
+                began, status = time.monotonic(), "no answer"
+                with suppress(httpx.HTTPError):
+                    status = str(client.http.request(method, path, timeout=60).status_code)
+                took = time.monotonic() - began
+                told[name] = max(told.get(name, ""), f"{took:06.2f} s, {status}")
+    return told
+
+
+def far_columns(messages: int = 20_000, columns: int = 60) -> dict[str, Any]:
+    """Return a chat whose last messages claim to be one message with the first ones, to other models."""
+    chat = [said(n, n - 1 if n else None, "Pear.") for n in range(messages)]
+    for n in range(messages - columns, messages):
+        chat[n]["note"]["compared"] = [f"{n}", *(f"{3 * (messages - 1 - n) + other}" for other in range(3))]
+    return ours({}, chat)
+
+
+def many_versions(count: int = 15_000) -> dict[str, Any]:
+    """Return a chat that began so many times."""
+    begun = [said(n, None, f"Pear {n}.") for n in range(count)]
+    return ours({"branches": [f"{n}" for n in range(count - 1)]}, begun)
+
+
 ATTACKS: dict[str, Callable[[str], object]] = {
     f"a chat of {MESSAGES:,} messages": long_chat,
     "a chat of 28 messages of 1 MB": lambda url: long_chat(url, 28, 1_000_000),
+    "records with long lists": long_records,
+    "columns of a whole chat": lambda url: looks(url, far_columns()),
+    "a chat that began 15,000 times": lambda url: looks(url, many_versions()),
 }

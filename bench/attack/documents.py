@@ -390,8 +390,39 @@ def _webm(body: bytes) -> bytes:
     return _element(b"\x1a\x45\xdf\xa3", _element(b"\x42\x82", b"webm")) + b"\x18\x53\x80\x67\x01" + b"\xff" * 7 + body
 
 
+def _numbers(*numbers: int) -> bytes:
+    return b"".join(number.to_bytes(4, "big") for number in numbers)
+
+
+def _m4a(samples: int = 1, times: bytes = b"", edits: bytes = b"") -> bytes:
+    """Return an M4A with one track of AAC that claims so many samples of one byte."""
+    entry = _box(b"mp4a", bytes(6) + b"\0\1" + bytes(8) + b"\0\2\0\x10" + bytes(4) + (48_000 << 16).to_bytes(4, "big"))
+    table = (
+        _box(b"stsd", _numbers(0, 1) + entry)
+        + _box(b"stts", times or _numbers(0, 1, samples, 1024))
+        + _box(b"stsc", _numbers(0, 1, 1, samples, 1))
+        + _box(b"stsz", _numbers(0, 1, samples))
+        + _box(b"stco", _numbers(0, 1, 0))
+    )
+    media = (
+        _box(b"mdhd", _numbers(0, 0, 0, 48_000, 1024, 0))
+        + _box(b"hdlr", _numbers(0, 0) + b"soun" + bytes(13))
+        + _box(b"minf", _box(b"stbl", table))
+    )
+    track = _box(b"tkhd", _numbers(1, 0, 0, 1) + bytes(68)) + _box(b"edts", _box(b"elst", edits or _numbers(0, 0)))
+    head = _box(b"mvhd", _numbers(0, 0, 0, 48_000, 1024) + bytes(80))
+    return _TYPE + _box(b"moov", head + _box(b"trak", track + _box(b"mdia", media))) + _box(b"mdat", bytes(64))
+
+
+def _flac(rate: int, *blocks: bytes) -> bytes:
+    """Return the head of a FLAC that claims 2^36 - 1 samples, with further blocks of metadata."""
+    bits = (rate << 44 | 1 << 41 | 15 << 36 | (1 << 36) - 1).to_bytes(8, "big")
+    return b"fLaC" + b"\0\0\0\x22" + b"\x10\0\x10\0" + bytes(6) + bits + bytes(16) + b"".join(blocks)
+
+
 _WAV = b"RIFF\xff\xff\xff\x7fWAVEfmt \x10\0\0\0\1\0\1\0\x80>\0\0\0}\0\0\2\0\x10\0"
 _TYPE = _box(b"ftyp", b"M4A \0\0\0\0isom")
+_CUE = _element(b"\xb3", b"\1") + _element(b"\xb7", _element(b"\xf7", b"\1") + _element(b"\xf1", b"\xff" * 8))
 _TRACK = _element(b"\xae", _element(b"\xd7", b"\1") + _element(b"\x83", b"\2") + _element(b"\x86", b"A_OPUS"))
 
 SOUNDS: dict[str, tuple[str, Callable[[], bytes]]] = {
@@ -410,6 +441,22 @@ SOUNDS: dict[str, tuple[str, Callable[[], bytes]]] = {
         "a.ogg",
         lambda: b"".join(b"OggS\0\2" + bytes(8) + n.to_bytes(4, "big") + bytes(9) for n in range(200_000)),
     ),
+    "pages that end later": ("a.ogg", lambda: (b"OggS" + bytes(22) + b"\xff" * 256) * 30_000),
+    "a thousand million samples": ("a.m4a", lambda: _m4a(1_000_000_000)),
+    "times of samples": ("a.m4a", lambda: _m4a(2_000_000, _numbers(0, 500_000) + _numbers(1_000_000_000, 1) * 500_000)),
+    "edits": ("a.m4a", lambda: _m4a(1_000_000, edits=_numbers(0, 500_000) + _numbers(1, 0, 65_536) * 500_000)),
+    "a far end": ("a.flac", lambda: _flac(655_350) + bytes(1_000_000)),
+    "blocks of metadata": ("a.flac", lambda: _flac(48_000, *[b"\4\0\0\x10" + bytes(16)] * 300_000)),
+    "a tag without end": ("a.mp3", lambda: b"ID3\4\0\0\x7f\x7f\x7f\x7f" + b"TXXX\0\0\0\1\0\0a" * 500_000),
+    "tags after tags": ("a.mp3", lambda: b"ID3\4\0\0\0\0\0\0" * 600_000),
+    "frames of silence": ("a.mp3", lambda: (b"\xff\xfb\x10\xc4" + bytes(100)) * 60_000),
+    "starts of frames": ("a.aac", lambda: b"\xff\xf1\x50\x80\x01\x1f\xfc" * 800_000),
+    "elements in elements": (
+        "a.webm",
+        lambda: _webm(b"\x12\x54\xc3\x67\x01" + b"\xff" * 7 + (b"\x67\xc8\x01" + b"\xff" * 7) * 300_000),
+    ),
+    "places to seek": ("a.webm", lambda: _webm(_element(b"\x1c\x53\xbb\x6b", _element(b"\xbb", _CUE) * 100_000))),
+    "chunks of a form": ("a.aiff", lambda: b"FORM\x7f\xff\xff\xffAIFF" + b"COMT\0\0\0\0" * 700_000),
 }
 """Sounds of other lengths, or in more boxes, than they need."""
 

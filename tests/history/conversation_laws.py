@@ -574,6 +574,24 @@ ODD = ("", "../x", "/etc/passwd", "a/b", ".", "a\0b", "%", "*", "a:b", "'; --", 
 
 
 @law("base")
+async def page_ends_with_its_bytes(trial: Trial) -> None:
+    """A page ends with the message that makes it as long as it may be, whatever is in the pages before it."""
+    texts = [*"123", "4" * 30_000, "5" * 30_000, *"67"]
+    record, entries = await started(trial.store, *texts)
+    for most, newest, found in (
+        (100_000, texts, texts),
+        (10_000, texts[4:], texts[:4]),
+        (40_000, texts[3:], texts[:5]),
+        (1, texts[-1:], texts[:1]),
+    ):
+        same(prompts(await trial.store.history(record, most_bytes=most)), newest, f"the newest {most} bytes")
+        page = await trial.store.find(record, ids=[one.id for one in entries], most_bytes=most)
+        same(prompts(page), found, f"the first {most} bytes of the messages with these ids")
+    same(prompts(await trial.store.history(record, limit=2, most_bytes=10_000)), [*"67"], "the newest two")
+    same(prompts(await trial.store.find(record, after=[None], most_bytes=1)), ["1"], "the first one")
+
+
+@law("base")
 async def foreign_object_looks_missing(trial: Trial) -> None:
     """Another owner's conversation raises the same error as a missing one, and stays as it is."""
     store = trial.store

@@ -47,9 +47,10 @@ async def expired_record_is_hidden_before_erasure(trial: Trial) -> None:
     same(await store.list(ALICE), [old, live], "the list before the end")
     clock.go_forward(hours=1.5)
     same(await store.list(ALICE), [live], "the list after the end")
+    kept = replace(old, expires_at=clock() + timedelta(hours=1))
     for name, verb in VERBS.items():
         with refused(NotFound, f"{name} of an expired conversation"):
-            await verb(store, old, ALICE)
+            await verb(store, kept, ALICE)
     same(await store.retention.expiring(clock()), [old], "the expired conversations")
     same(prompts(await store.entries(old)), ["old"], "the entries of an expired conversation")
     holds(await store.retention.erase(old), "erase of an expired conversation returned False")
@@ -57,6 +58,26 @@ async def expired_record_is_hidden_before_erasure(trial: Trial) -> None:
     same(await store.entries(old), [], "the entries after erase")
     holds(not await store.retention.erase(old), "a second erase returned True")
     same(await store.history(live), entries, "the history of another conversation")
+
+
+@law("retention")
+async def expired_conversation_grows_unseen(trial: Trial) -> None:
+    """A conversation that is stored as an expired one takes more messages. Nobody sees it until `set_expiry`."""
+    store, first = trial.store, chain(prompt("apple"))
+    ends = trial.clock() - timedelta(days=200)
+    record = await store.save(Conversation(owner=ALICE, head_id=first[-1].id, expires_at=ends), first)
+    record = await grown(store, record, chain(prompt("pear"), after=first[-1].id))
+    same(await store.list(ALICE), [], "the list")
+    same([*await store.search(ALICE, "apple")], [], "the hits of a search")
+    with refused(NotFound, "get of a conversation that nobody sees"):
+        await store.get(record.id, owner=ALICE)
+    with refused(NotFound, "a save that would show it"):
+        await store.save(replace(record, expires_at=None))
+    with refused(Conflict, "a save that comes second"):
+        await store.save(replace(record, revision=1))
+    same(await store.retention.expiring(trial.clock()), [record], "what housekeeping can erase")
+    holds(await store.retention.set_expiry(record, None), "set_expiry returned False")
+    same(prompts(await store.history(await store.get(record.id, owner=ALICE))), ["apple", "pear"], "the history")
 
 
 @law("retention")
@@ -197,6 +218,9 @@ async def texts_are_those_of_the_owner(trial: Trial) -> None:
     trial.clock.go_forward(hours=1)
     found = [text async for text in store.retention.texts("guest-1")]
     same(sorted(found), sorted(dump_entries(entries)), "the texts")
+    _, long = await started(store, *(f"{number}" * 300_000 for number in range(5)), owner="guest-2")
+    found = [text async for text in store.retention.texts("guest-2")]
+    same(sorted(found), sorted(dump_entries(long)), "the texts of a long conversation")
     same([text async for text in store.retention.texts("guest-")], [], "the texts of an unknown owner")
 
 

@@ -5,6 +5,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager, closing
@@ -17,8 +18,9 @@ from unittest.mock import ANY
 
 import pytest
 
-from agent.errors import ConfigError, HistoryError
-from agent.history import now
+from agent.errors import ConfigError, HistoryError, NotFound
+from agent.history import Conversation, now
+from agent.history.sql import sqlite
 from agent.history.sql.database import LEASE, VERSION
 from agent.history.sql.sqlite import SqliteStore
 from agent.history.sql.sqlite_wipe import empty_log, shrink, wipe_pages
@@ -157,9 +159,11 @@ _LEAVE_TEXT = """
 import asyncio, os, signal, sys
 from pathlib import Path
 from tests.support.history_laws import titled
+from agent.history.sql import sqlite
 from agent.history.sql.sqlite import SqliteStore
 
 async def main():
+    sqlite.WIPE_SECONDS = 600.0
     store = await SqliteStore.open(Path(sys.argv[1]))
     kept = [await titled(store, f"kept {number}", "kept " * 20) for number in range(60)]
     gone = [await titled(store, "hunter2", "hunter2 " * length) for length in (100, 200, 300) * 20]
@@ -191,6 +195,29 @@ async def test_deletion_goes_on_after_a_kill(tmp_path: Path) -> None:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert connection.execute("SELECT count(*) FROM entries").fetchone() == (60,)
         assert connection.execute("PRAGMA application_id").fetchone() == (0,)
+
+
+async def test_long_chat_is_gone_before_its_text_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody can read it, and a new chat can have its id. The text is removed soon."""
+    remove, may_remove = sqlite._remove_hidden, threading.Event()  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(sqlite, "ERASE_SECONDS", 0.0)
+    monkeypatch.setattr(sqlite, "_remove_hidden", lambda base: remove(base) if may_remove.is_set() else True)
+    async with aclosing(await SqliteStore.open(tmp_path / "history.db")) as store:
+        record = await titled(store, "hunter2", *["hunter2 " * 1000] * 20)
+        assert await store.retention.erase(record)
+        for number in range(2):
+            other = await titled(store, f"other {number}", "hunter3")
+            await store.delete(other.id, owner=ALICE)
+        assert await store.list(ALICE) == []
+        assert await store.entries(record) == await store.search(ALICE, "hunter2") == []
+        assert not await store.retention.sizes()
+        with pytest.raises(NotFound):
+            await store.get(record.id, owner=ALICE)
+        assert (await store._database.rows("SELECT count(*) FROM entries"))[0][0] == 22
+        saving = asyncio.create_task(store.save(Conversation(id=record.id, owner=ALICE)))
+        may_remove.set()
+        assert await store.entries(await saving) == []
+        await until(lambda: not _holding(tmp_path, "hunter"))
 
 
 @pytest.mark.parametrize("who", ["the one that wiped", "another one"])

@@ -5,7 +5,7 @@ import io
 import json
 import os
 import zipfile
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +33,7 @@ from agent.files.store import MediaStore
 from agent.history import Conversation, Entry, HistoryStore, Note, Timings
 from agent.history.memory import MemoryStore
 from agent.i18n.translator import ENGLISH, negotiate
+from agent.messages.repair import count_bytes
 from agent.rendering.html import html_mark
 from agent.settings import LocalSettings, Settings
 from agent.tools.function_tools import ask_user
@@ -140,28 +141,27 @@ async def test_document_names_messages_of_other_branches(tmp_path: Path) -> None
 
 
 class AliveStore(MemoryStore):
-    """A store that counts the messages that it has returned and that are still in memory."""
+    """A store that counts the messages that it has returned and that are still in memory, and the longest page."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._alive, self.most = set[int](), 0
+        self._alive, self.most, self.longest = set[int](), 0, 0
 
-    async def history(self, record: Conversation, *, limit: int | None = None) -> list[Entry]:
-        return self._count(await super().history(record, limit=limit))
+    async def history(self, record: Conversation, **wanted: Any) -> list[Entry]:
+        return self._count(await super().history(record, **wanted))
 
     async def entries(self, record: Conversation) -> Sequence[Entry]:
         return self._count([*await super().entries(record)])
 
-    async def find(
-        self, record: Conversation, *, ids: Collection[str] = (), after: Collection[str | None] = ()
-    ) -> Sequence[Entry]:
-        return self._count([*await super().find(record, ids=ids, after=after)])
+    async def find(self, record: Conversation, **wanted: Any) -> Sequence[Entry]:
+        return self._count([*await super().find(record, **wanted)])
 
     def _count(self, entries: list[Entry]) -> list[Entry]:
         for entry in entries:
             self._alive.add(id(entry.message))
             finalize(entry.message, self._alive.discard, id(entry.message))
         self.most = max(self.most, len(self._alive))
+        self.longest = max(self.longest, sum(count_bytes(entry.message) for entry in entries))
         return entries
 
 
@@ -209,6 +209,20 @@ async def test_long_chat_is_read_by_page(tmp_path: Path, name: str, turns: int) 
     assert -1 not in places
     assert places == sorted(places)
     assert store.most <= 3 * LONGEST_TURN
+
+
+@pytest.mark.parametrize("name", READINGS)
+async def test_page_is_bounded_by_its_own_bytes(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if it comes after a page of short messages, from either end."""
+    store, media = AliveStore(), MediaStore(tmp_path / "media")
+    for module in (document, portable):
+        monkeypatch.setattr(module, "PAGE_BYTES", 20_000)
+    short, long = ([ModelResponse([TextPart("word " * words)])] * 45 for words in (1, 1_000))
+    entries = chain(prompt(), *short, *long, *short)
+    record = await store.save(Conversation(owner=OWNER, head_id=entries[-1].id), entries)
+    out = [piece async for piece in READINGS[name](store, record, media)]
+    assert sum(map(len, out)) > 200_000
+    assert 20_000 <= store.longest < 26_000
 
 
 async def test_continued_answer_is_one_text(tmp_path: Path) -> None:
@@ -274,15 +288,13 @@ class DeletingStore(MemoryStore):
                 self.doomed = ""
                 await self.delete(record.id, owner=record.owner)
 
-    async def history(self, record: Conversation, *, limit: int | None = None) -> list[Entry]:
+    async def history(self, record: Conversation, **wanted: Any) -> list[Entry]:
         await self._count(record)
-        return await super().history(record, limit=limit)
+        return await super().history(record, **wanted)
 
-    async def find(
-        self, record: Conversation, *, ids: Collection[str] = (), after: Collection[str | None] = ()
-    ) -> Sequence[Entry]:
+    async def find(self, record: Conversation, **wanted: Any) -> Sequence[Entry]:
         await self._count(record)
-        return await super().find(record, ids=ids, after=after)
+        return await super().find(record, **wanted)
 
     async def following(self, record: Conversation, entry_id: str | None) -> Sequence[str]:
         await self._count(record)
@@ -310,8 +322,7 @@ async def test_chat_that_is_deleted_during_its_export_never_looks_complete(
 ) -> None:
     """The download breaks off, or has the other chats and not this one. Here it is deleted before each of the reads."""
     monkeypatch.setattr(document, "PAGE", 2)
-    monkeypatch.setattr(document, "FIRST_PAGE", 2)
-    monkeypatch.setattr(portable, "FIRST_PAGE", 2)
+    monkeypatch.setattr(portable, "PAGE", 2)
     reads = 0
     for reads in range(100):
         store = DeletingStore()

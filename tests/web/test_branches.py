@@ -21,7 +21,7 @@ from agent.settings import PublicSettings
 from agent.web.chat import branches
 from agent.web.chat.answers import STILL_WRITING
 from agent.web.chat.branches import COPIES, Branches, hidden_after, versions_in
-from agent.web.chat.expiry import FOR_EVER
+from agent.web.chat.expiry import FOR_EVER, ExpiredConversations
 from agent.web.chat.journal import branch
 from agent.web.chat.links import pages_of
 from agent.web.chat.storage_quota import StorageQuota
@@ -183,6 +183,7 @@ async def test_copy_is_hidden_until_it_is_whole(house: House, monkeypatch: pytes
 
     async def watched(record: Conversation, entries: Sequence[Entry] = (), events: None = None) -> Conversation:
         pages.append(len(entries))
+        assert [one.id for one in await house.store.list("ann")] == [house.record.id], "a part is shown"
         if fails and len(pages) == 5:
             raise HistoryError("full")
         saved = await save(record, entries, events)
@@ -205,6 +206,37 @@ async def test_copy_is_hidden_until_it_is_whole(house: House, monkeypatch: pytes
     references = {file: [reference_of(house.record.id, one) for one in (second, last.id)]}
     await house.media.remove_references("ann", references)
     assert bool(await house.media.files("ann")) is not fails, "the copy has a reference to the file"
+
+
+class Killed(BaseException):
+    """The end of a process."""
+
+
+async def test_killed_copy_is_never_seen_and_is_erased(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process ends before the last of four pages is stored, so that nothing is removed."""
+    message = await house.turn("one")
+    message = await house.turn("two", after=house.record.head_id)
+    monkeypatch.setattr(branches, "pages_of", partial(pages_of, page_bytes=1))
+    save, saves = house.store.save, list[Conversation]()
+
+    async def killed(record: Conversation, entries: Sequence[Entry] = (), events: None = None) -> Conversation:
+        if len(saves) == 3:
+            raise Killed
+        saves.append(await save(record, entries, events))
+        return saves[-1]
+
+    async def nothing(*_: object) -> None: ...
+
+    monkeypatch.setattr(house.store, "save", killed)
+    monkeypatch.setattr(house.branches, "_remove", nothing)
+    with pytest.raises(Killed):
+        await house.branches.copy(ANN, house.record.id, message)
+    monkeypatch.setattr(house.store, "save", save)
+    assert [one.id for one in await house.store.list("ann")] == [house.record.id]
+    assert len(await house.store.entries(saves[-1])) == 3
+    assert await ExpiredConversations(house.store, house.media, lambda _: False).delete() == 1
+    assert await house.store.entries(saves[-1]) == []
+    assert [one.id for one in await house.store.list("ann")] == [house.record.id]
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=14), st.integers(0, 30))

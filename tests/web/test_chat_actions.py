@@ -151,8 +151,8 @@ class PausingStore(MemoryStore):
 
     pause: Callable[[], Awaitable[object]] | None = None
 
-    async def history(self, record: Conversation, *, limit: int | None = None) -> list[Entry]:
-        found = await super().history(record, limit=limit)
+    async def history(self, record: Conversation, **wanted: Any) -> list[Entry]:
+        found = await super().history(record, **wanted)
         if pause := self.pause:
             self.pause = None
             await pause()

@@ -1,11 +1,14 @@
 """Heavy work has places, which are counted in one step and given back when the work has ended, and is made in steps."""
 
 import asyncio
+import gc
 import json
 import sys
 import threading
 import tracemalloc
+import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from concurrent.futures import Future
 from html import unescape
 from pathlib import Path
 from time import monotonic
@@ -190,6 +193,29 @@ async def test_work_ends_with_its_reader_and_only_then_gives_its_place_back() ->
     places.place("bob", None)
     await asyncio.sleep(0)
     assert len(made) == ended, "the next step does not begin"
+
+
+async def test_thread_keeps_nothing_of_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if it gets no turn after it has told its result."""
+    tell, may_go_on = Future[Any].set_result, threading.Event()
+
+    class Text:
+        """What a weak reference can name."""
+
+    def tell_and_wait(self: Future[Any], result: Any) -> None:
+        tell(self, result)
+        if threading.current_thread().name.startswith("kept"):
+            may_go_on.wait(60)
+
+    monkeypatch.setattr(Future, "set_result", tell_and_wait)
+    try:
+        given, threads = Text(), Threads("kept", 1)
+        kept = [weakref.ref(given), weakref.ref(await threads.run(lambda _: Text(), given))]
+        del given
+        gc.collect()
+        assert [one() for one in kept] == [None, None]
+    finally:
+        may_go_on.set()
 
 
 async def test_export_that_hung_up_writes_no_further_block() -> None:

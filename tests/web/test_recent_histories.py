@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from pydantic_ai.messages import ModelRequest, UserPromptPart
@@ -22,8 +23,8 @@ class CountingStore(MemoryStore):
 
     read = 0
 
-    async def history(self, record: Conversation, *, limit: int | None = None) -> list[Entry]:
-        entries = await super().history(record, limit=limit)
+    async def history(self, record: Conversation, **wanted: Any) -> list[Entry]:
+        entries = await super().history(record, **wanted)
         self.read += len(entries)
         return entries
 

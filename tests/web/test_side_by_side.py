@@ -27,6 +27,7 @@ from agent.rendering.bubbles import Turn, edits
 from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.transfer.export import Exporter
 from agent.transfer.portable import read_conversation
+from agent.web.chat import side_by_side
 from agent.web.chat.answers import LiveRun
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations, OtherModels
@@ -38,7 +39,7 @@ from agent.web.chat.visitor import Visitor
 from agent.web.conversation_routes import answer_error
 from agent.web.message_routes import MessageRoutes
 from agent.web.run_event_routes import AnswerFrames, RunEventRoutes
-from tests.support.history_stores import end_as_lost
+from tests.support.history_stores import chain, end_as_lost, prompt
 from tests.support.scripted_server import Config, Running
 from tests.support.turn_edits import applied
 from tests.support.views import html_of, view_of
@@ -416,6 +417,27 @@ async def test_mark_in_a_file_makes_no_columns_of_its_own(house: House, compared
     assert read.entries[0].note.compared in ((), (read.entries[0].id,))
     stored = replace(entry, note=Note(compared=(entry.id,) * 1000))
     assert await columns_of(house.store, Conversation(owner="ann"), [stored]) == {}
+
+
+async def test_columns_of_a_whole_chat_are_read_within_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An import can name any messages as one message. What follows each of them can be the whole chat."""
+    monkeypatch.setattr(side_by_side, "MOST_FOLLOWING", 150)
+    store, read = MemoryStore(), list[int]()
+    entries = chain(*(prompt(f"{number}") for number in range(100)))
+    for number in range(60, 100):
+        note = Note(compared=(entries[number].id, *(entries[2 * (99 - number) + other].id for other in range(2))))
+        entries[number] = replace(entries[number], note=note)
+    record = await store.save(Conversation(owner="ann", head_id=entries[-1].id), entries)
+    following = store.following
+
+    async def counted(record: Conversation, entry_id: str | None) -> Sequence[str]:
+        read.append(len(ids := await following(record, entry_id)))
+        return ids
+
+    monkeypatch.setattr(store, "following", counted)
+    columns = await columns_of(store, record, entries[60:])
+    assert sum(read) < 150 + 100
+    assert 0 < len(columns) < 40
 
 
 async def test_message_to_all_is_found_by_each_of_its_ids(house: House) -> None:

@@ -24,11 +24,13 @@ from pydantic_ai.messages import BinaryContent, ImageUrl, ModelRequest, UserProm
 from agent.errors import HistoryError
 from agent.files.references import files_named_in
 from agent.files.store import ROUTE, MediaStore
-from agent.history import Conversation, Entry, HistoryStore, now
+from agent.history import ChatSummary, Conversation, Entry, HistoryStore, now
+from agent.history.codec import dump_conversation, dump_entries
 from agent.history.memory import MemoryStore
 from agent.i18n.translator import ENGLISH
 from agent.settings import LocalSettings, Settings
 from agent.transfer.export import FORMATS
+from agent.transfer.imported import bounded
 from agent.transfer.portable import export_json
 from agent.web.chat.expiry import IMPORT_TIME, ExpiredConversations, hidden
 from agent.web.chat.importer import AT_ONCE, Importer, ImportResult
@@ -474,6 +476,7 @@ async def test_long_chat_is_imported_page_by_page(
 
     async def watched(record: Conversation, entries: Sequence[Entry] = (), events: None = None) -> Conversation:
         pages.append(len(entries))
+        assert await house.chats() == [], "a part is shown"
         if fails and len(pages) == 4:
             raise HistoryError("full")
         saved = await save(record, entries, events)
@@ -492,6 +495,29 @@ async def test_long_chat_is_imported_page_by_page(
         assert await house.texts(oldest) == [*map(str, range(5))]
         assert [str(one.updated_at.date()) for one in (newest, oldest)] == ["2024-03-05", "2023-01-01"]
     assert pages == [2, 2, 1, 1]
+
+
+async def test_record_of_an_import_is_short(house: House) -> None:
+    """A list reads hundreds of them. The messages of all branches stay."""
+    entries = chain(*(prompt(f"{number}") for number in range(3)))
+    long = Conversation(
+        owner="x",
+        title="pear " * 20_000,
+        head_id=entries[-1].id,
+        branches=tuple(entries[at % 2].id for at in range(60_000)),
+        pending=("call",) * 20_000,
+        source="x" * 100_000,
+        summary=ChatSummary(message=entries[0].id, text="word " * 20_000, model="m" * 100_000),
+    )
+    fields = json.loads(dump_conversation(long))
+    chats = [{"conversation": fields, "entries": [json.loads(text) for text in dump_entries(entries)]}]
+    result = await house.bring([{"switchboard": 1}, *chats])
+    [record] = await house.store.list(ANN.owner)
+    assert len(dump_conversation(record)) < 50_000
+    assert result.conversations == [record.id]
+    assert len(await house.store.entries(record)) == 3
+    short = Conversation(owner="x", title="Pear", branches=("1",), pending=("2",), source="ours:3")
+    assert bounded(short) == short
 
 
 async def test_versions_of_a_chat_are_imported_oldest_first(house: House) -> None:

@@ -51,6 +51,10 @@ class Database(Protocol):
         """Run `work`, which deletes text, in a transaction. If it returns something true, the text is wiped soon."""
         ...
 
+    async def finish_erasing(self) -> bool:
+        """Wait until no erased conversation keeps its id. Return True if one did."""
+        ...
+
     async def wipe(self) -> None:
         """Remove what deletions have left in the storage, now."""
         ...

@@ -195,6 +195,10 @@ class PostgresDatabase:
         """Implement `Database.erase`. The server's autovacuum removes deleted rows."""
         return await self.write(work)
 
+    async def finish_erasing(self) -> bool:
+        """Implement `Database.finish_erasing`: what is erased is gone at once."""
+        return False
+
     async def wipe(self) -> None:
         """Implement `Database.wipe`: the server does this by itself."""
 

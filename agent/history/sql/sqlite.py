@@ -53,6 +53,8 @@ STEP_PAUSE_SECONDS = 0.15
 """Seconds between the steps of this. A process that waits for the lock looks every 0.1 s whether it is free."""
 REMOVE_SECONDS = 0.04
 """Seconds of removing deleted text between two such pauses."""
+ERASE_SECONDS = 1.0
+"""The most seconds for which a deletion waits until its text is removed. A longer text goes after its end."""
 DISK_FULL_SECONDS = 60.0
 """Seconds until this is tried again if the disk is full."""
 SHRINK_SECONDS = 1.0
@@ -72,6 +74,7 @@ _DIALECT = (
     (re.compile(r"\bROWID,"), ""),
 )
 """SQLite's words for the fragments of dialect; see `agent.history.sql.database`."""
+_FIND_HIDDEN = "SELECT 1 FROM conversations WHERE expires_at < 0 LIMIT 1"
 _REASONS = {
     sqlite3.SQLITE_BUSY: _("another process keeps it locked"),
     sqlite3.SQLITE_CANTOPEN: _("it cannot be opened"),
@@ -160,9 +163,10 @@ class SqliteDatabase:
         self.path, self.clock, self._lock_wait = path, clock, LockWait(patience)
         self._writer, self._reader, self._searcher = connections
         self._writes = UninterruptedWork()
-        self._has_left_text, self._pause = False, WIPE_SECONDS
+        self._has_left_text, self._has_hidden, self._pause = False, False, WIPE_SECONDS
         self._wiping: asyncio.Task[None] | None = None
-        self._one_wipe, self._is_closing = asyncio.Lock(), asyncio.Event()
+        self._removing: asyncio.Task[None] | None = None
+        self._one_wipe, self._one_removal, self._is_closing = asyncio.Lock(), asyncio.Lock(), asyncio.Event()
 
     @classmethod
     async def open(cls, path: Path, busy_timeout: float, clock: Callable[[], datetime]) -> "SqliteDatabase":
@@ -201,12 +205,23 @@ class SqliteDatabase:
         return await self._writes.run(self._in_turn(job, frees_space=frees_space, is_end=is_end))
 
     async def erase(self, work: Work[T]) -> T:
-        """Implement `Database.erase`: deleted conversations are hidden at first.
+        """Implement `Database.erase`: deleted conversations are hidden at first, and then nobody can read them.
 
-        What is hidden is removed step by step before this returns, and other writers have their turn in between.
-        Its text is overwritten in the file. Copies of it can be left in the unused parts of pages, until `wipe`.
+        What is hidden is removed step by step, and other writers have their turn in between. This returns when that is
+        done, or after `ERASE_SECONDS`. The text is overwritten in the file. Copies of it can be left in the unused
+        parts of pages, until `wipe`.
         """
-        return await self._writes.run(self._erase(partial(_transact, work, self._times(), notes_deletion=True)))
+        erased = await self._writes.run(self._erase(partial(_transact, work, self._times(), notes_deletion=True)))
+        if erased and self._removing is not None:
+            await asyncio.wait([self._removing], timeout=ERASE_SECONDS)
+        return erased
+
+    async def finish_erasing(self) -> bool:
+        """Implement `Database.finish_erasing`, also for what another process has hidden."""
+        if not await self.rows(_FIND_HIDDEN):
+            return False
+        await self._writes.run(self._remove_hidden())
+        return True
 
     async def wipe(self) -> None:
         """Implement `Database.wipe`: look at each page of the file, in steps of 20 ms."""
@@ -224,9 +239,10 @@ class SqliteDatabase:
             return
         self._is_closing.set()
         await self._writes.finish()
-        if self._wiping is not None:
-            self._wiping.cancel()
-            await asyncio.wait([self._wiping])
+        for task in (self._wiping, self._removing):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
         try:
             await self._wipe()
             await self._shrink(SHRINK_SECONDS)
@@ -265,12 +281,23 @@ class SqliteDatabase:
     async def _erase(self, delete: Job[T]) -> T:
         if erased := await self._in_turn(delete, frees_space=True):
             self._wipe_soon()
-            await self._remove_hidden()
+            self._has_hidden = True
+            if self._removing is None or self._removing.done():
+                self._removing = asyncio.create_task(self._remove_soon(), context=Context())
         return erased
 
+    async def _remove_soon(self) -> None:
+        while self._has_hidden and not self._is_closing.is_set():
+            self._has_hidden = False
+            try:
+                await self._writes.run(self._remove_hidden())
+            except HistoryError as error:
+                log.warning("deleted text could not be removed; this is tried again: %s", error)
+
     async def _remove_hidden(self) -> None:
-        while await self._in_turn(_remove_hidden, frees_space=True):
-            await self._rest()
+        async with self._one_removal:
+            while await self._in_turn(_remove_hidden, frees_space=True):
+                await self._rest()
 
     def _wipe_soon(self) -> None:
         self._has_left_text = True

@@ -294,12 +294,13 @@ _TEXTS = """
 SELECT entry FROM entries JOIN conversations ON conversations.id = conversation_id
 WHERE conversation_id IN LIST(:ids) AND owner = :owner
 """
-_TEXT_PAGE = """
-SELECT entry, entries.id FROM entries JOIN conversations ON conversations.id = conversation_id
-WHERE conversation_id = :conversation AND owner = :owner AND entries.id > :after ORDER BY entries.id LIMIT 100
+_ENTRY_SIZES = "SELECT id, octet_length(entry) FROM entries WHERE conversation_id = :conversation"
+_TEXTS_OF = """
+SELECT entry FROM entries JOIN conversations ON conversations.id = conversation_id
+WHERE conversation_id = :conversation AND owner = :owner AND entries.id IN LIST(:ids)
 """
 _TEXT_BYTES = 1 << 20
-"""The bytes of several conversations that `texts` reads at once. A longer one is read page by page."""
+"""The bytes of several conversations, or of several messages of a longer one, that `texts` reads at once."""
 _ERASE = """
 DELETE FROM conversations
 WHERE id = :id AND owner = :owner AND revision = :revision AND expires_at IS NOT DISTINCT FROM :ends RETURNING 1
@@ -354,10 +355,8 @@ class SqlRetention:
                 for row in await self._database.rows(_TEXTS, ids=ids, owner=owner):
                     yield row[0]
                 continue
-            values = {"conversation": ids[0], "owner": owner}
-            page: Sequence[Row] = [("", "")]
-            while page := await self._database.rows(_TEXT_PAGE, after=page[-1][1], **values):
-                for row in page:
+            for page in _portions(await self._database.rows(_ENTRY_SIZES, conversation=ids[0])):
+                for row in await self._database.rows(_TEXTS_OF, conversation=ids[0], owner=owner, ids=page):
                     yield row[0]
 
     async def erase(self, record: Conversation) -> bool:
@@ -410,7 +409,7 @@ def _end_of(record: Conversation) -> float | None:
 
 
 def _portions(rows: Sequence[Row]) -> Iterator[list[str]]:
-    """Yield the ids in rows of ids and sizes, in portions of `_TEXT_BYTES` or one conversation."""
+    """Yield the ids in rows of ids and sizes, in portions of `_TEXT_BYTES` or one id."""
     ids, bytes_ = list[str](), 0
     for id_, size in rows:
         if ids and bytes_ + size > _TEXT_BYTES:
@@ -451,12 +450,20 @@ SELECT entries.{column} FROM entries JOIN conversations ON conversations.id = co
 WHERE conversation_id = :id AND owner = :owner ORDER BY entries.rowid
 """
 _ENTRY_IDS, _ENTRIES = _EACH.format(column="id"), _EACH.format(column="entry")
+_FIND_IDS = """
+SELECT id FROM entries WHERE conversation_id = :id AND id IN LIST(:ids)
+UNION SELECT id FROM entries WHERE conversation_id = :id AND parent_id IN LIST(:parents)
+UNION SELECT id FROM entries WHERE :first AND conversation_id = :id AND parent_id IS NULL
+"""
+_FIRST_IDS = f"""
+SELECT id FROM (
+    SELECT id, sum(octet_length(entry)) OVER (ORDER BY rowid) - octet_length(entry) AS before FROM entries
+    WHERE conversation_id = :id AND id IN ({_FIND_IDS})
+) AS found WHERE before < :most
+"""
 _FIND = """
-SELECT entry FROM entries WHERE conversation_id = :id AND id IN (
-    SELECT id FROM entries WHERE conversation_id = :id AND id IN LIST(:ids)
-    UNION SELECT id FROM entries WHERE conversation_id = :id AND parent_id IN LIST(:parents)
-    UNION SELECT id FROM entries WHERE :first AND conversation_id = :id AND parent_id IS NULL
-) AND EXISTS (SELECT 1 FROM conversations WHERE id = :id AND owner = :owner) ORDER BY rowid
+SELECT entry FROM entries WHERE conversation_id = :id AND id IN ({ids})
+    AND EXISTS (SELECT 1 FROM conversations WHERE id = :id AND owner = :owner) ORDER BY rowid
 """
 _FOLLOWING = """
 WITH RECURSIVE following (number, id) AS (
@@ -469,20 +476,21 @@ WITH RECURSIVE following (number, id) AS (
 SELECT id FROM following ORDER BY number
 """
 _CHAIN = f"""
-WITH RECURSIVE chain (id, parent_id, depth) AS (
-    SELECT entries.id, parent_id, 1 FROM conversations JOIN entries ON conversation_id = conversations.id
+WITH RECURSIVE chain (id, parent_id, depth, bytes) AS (
+    SELECT entries.id, parent_id, 1, {{bytes}} FROM conversations JOIN entries ON conversation_id = conversations.id
     WHERE conversations.id = :id AND owner = :owner AND {LIVE} AND entries.id = :head_id
     UNION ALL
-    SELECT entries.id, entries.parent_id, depth + 1 FROM chain
-    JOIN entries ON conversation_id = :id AND entries.id = chain.parent_id WHERE depth < :limit
+    SELECT entries.id, entries.parent_id, depth + 1, bytes + {{bytes}} FROM chain
+    JOIN entries ON conversation_id = :id AND entries.id = chain.parent_id WHERE depth < :limit AND bytes < :most
 )
 SELECT entry FROM chain JOIN entries ON conversation_id = :id AND entries.id = chain.id ORDER BY depth DESC
 """
 _ALL = 1 << 60
 """A limit that is none."""
-# It also returns which of the entries that the save needs or adds are stored.
+# It also returns which of the entries that the save needs or adds are stored. `:ends` is that of the new record.
 _LOCK = f"""
-SELECT owner = :owner AND {LIVE}, revision, title, pinned, entries.id FROM conversations
+SELECT owner = :owner AND ({LIVE} OR CAST(:ends AS DOUBLE PRECISION) <= :steady), revision, title, pinned, entries.id
+FROM conversations
 LEFT JOIN entries ON conversation_id = conversations.id AND entries.id IN LIST(:ids)
 WHERE conversations.id = :id FOR UPDATE OF conversations
 """
@@ -579,17 +587,27 @@ class SqlStore:
         _check_order(record, entries)
         saving = _Saving(saved, text, entries, texts, searched, is_old=saved.updated_at < at)
         is_end = events is not None and events.has_ended
-        return await self._database.write(partial(self._save, saving, events), is_end=is_end)
+        work = partial(self._save, saving, events)
+        try:
+            return await self._database.write(work, is_end=is_end)
+        except NotFound:  # a conversation that was deleted a moment ago can still have its id
+            if record.revision or not await self._database.finish_erasing():
+                raise
+        return await self._database.write(work, is_end=is_end)
 
     async def get(self, conversation_id: str, *, owner: str) -> Conversation:
-        return _one(self._database, await self._database.rows(_GET, id=conversation_id, owner=owner))
+        return await _one(self._database, await self._database.rows(_GET, id=conversation_id, owner=owner))
 
-    async def history(self, record: Conversation, *, limit: int | None = None) -> list[Entry]:
+    async def history(
+        self, record: Conversation, *, limit: int | None = None, most_bytes: int | None = None
+    ) -> list[Entry]:
         if record.head_id is None or (limit is not None and limit <= 0):
             await self.get(record.id, owner=record.owner)
             return []
         key: Values = {"id": record.id, "owner": record.owner, "head_id": record.head_id}
-        rows = await self._database.rows(_CHAIN, **key, limit=_ALL if limit is None else limit)
+        most: Values = {"limit": _ALL if limit is None else limit, "most": _ALL if most_bytes is None else most_bytes}
+        sql = _CHAIN.format(bytes="0" if most_bytes is None else "octet_length(entry)")
+        rows = await self._database.rows(sql, **key, **most)
         if not rows:
             raise NotFound(NO_ENTRY)
         return await _entries(self._database, rows)
@@ -598,12 +616,18 @@ class SqlStore:
         return await _entries(self._database, await self._database.rows(_ENTRIES, id=record.id, owner=record.owner))
 
     async def find(
-        self, record: Conversation, *, ids: Collection[str] = (), after: Collection[str | None] = ()
+        self,
+        record: Conversation,
+        *,
+        ids: Collection[str] = (),
+        after: Collection[str | None] = (),
+        most_bytes: int | None = None,
     ) -> Sequence[Entry]:
         parents = [one for one in after if one is not None]
-        wanted: Values = {"ids": [*ids], "parents": parents, "first": None in after}
+        wanted: Values = {"ids": [*ids], "parents": parents, "first": None in after, "most": most_bytes}
+        sql = _FIND.format(ids=_FIND_IDS if most_bytes is None else _FIRST_IDS)
         return await _entries(
-            self._database, await self._database.rows(_FIND, id=record.id, owner=record.owner, **wanted)
+            self._database, await self._database.rows(sql, id=record.id, owner=record.owner, **wanted)
         )
 
     async def following(self, record: Conversation, entry_id: str | None) -> Sequence[str]:
@@ -615,7 +639,7 @@ class SqlStore:
         self, owner: str, *, limit: int = 50, offset: int = 0, pinned: bool | None = None
     ) -> list[Conversation]:
         sql = _LIST.format(pinned=_PINNED[pinned])
-        return _records(
+        return await _records(
             self._database, await self._database.rows(sql, owner=owner, limit=max(limit, 0), offset=max(offset, 0))
         )
 
@@ -636,7 +660,8 @@ class SqlStore:
                 break
         entries = iter(await _entries(self._database, [row[3:] for row in rows[:limit] if row[3] is not None]))
         found = [None if row[3] is None else next(entries) for row in rows[:limit]]
-        hits = await hits_in(zip(_records(self._database, rows[:limit]), found, strict=True), words)
+        records = await _records(self._database, rows[:limit])
+        hits = await hits_in(zip(records, found, strict=True), words)
         shown = dict[str, Entry]()
         if branched := hits_with_branches(hits):
             rows = await self._database.search(_SHOWN_HITS.format(in_text=in_text), ids=branched, **values)
@@ -657,7 +682,7 @@ class SqlStore:
         if title is not None:
             title = stored_title(title)
         values: Values = {"title": title, "folded": fold(title or ""), "pinned": pinned, "instead_of": instead_of}
-        return _one(
+        return await _one(
             self._database, await self._database.write(single(_LABEL, id=conversation_id, owner=owner, **values))
         )
 
@@ -674,7 +699,8 @@ class SqlStore:
         """Store it in a transaction that locks the conversation. Return the record with its stored label."""
         record = saving.record
         new = [entry.id for entry in saving.entries]
-        lock: Values = {"id": record.id, "owner": record.owner, "ids": [*{*saving.needed, *new}]}
+        ids = [*{*saving.needed, *new}]
+        lock: Values = {"id": record.id, "owner": record.owner, "ends": _end_of(record), "ids": ids}
         stored = yield _LOCK, lock
         is_stored = _check(stored, record.revision - 1)
         known = {row[4] for row in stored}
@@ -754,17 +780,17 @@ async def _entries(database: Database, rows: Sequence[Row]) -> list[Entry]:
     return await in_steps(partial(database.load, load_entries), [row[0] for row in rows])
 
 
-def _records(database: Database, rows: Sequence[Row]) -> list[Conversation]:
+async def _records(database: Database, rows: Sequence[Row]) -> list[Conversation]:
     """Return the records in rows that begin with a record and its label."""
-    records = database.load(load_conversations, [row[0] for row in rows])
+    records = await in_steps(partial(database.load, load_conversations), [row[0] for row in rows])
     return [replace(record, title=row[1], pinned=bool(row[2])) for record, row in zip(records, rows, strict=True)]
 
 
-def _one(database: Database, rows: Sequence[Row]) -> Conversation:
+async def _one(database: Database, rows: Sequence[Row]) -> Conversation:
     """Return the record in the only row. Raises `NotFound` if there is none."""
     if not rows:
         raise NotFound(NO_CONVERSATION)
-    return _records(database, rows)[0]
+    return (await _records(database, rows))[0]
 
 
 def _check_order(record: Conversation, entries: Sequence[Entry]) -> None:

@@ -40,6 +40,7 @@ from agent.transfer.imported import (
     ARCHIVED,
     EMPTY,
     FOLDER,
+    MAX_TITLE,
     MISSING_FILE,
     TAGS,
     UNUSABLE_FILE,
@@ -55,7 +56,6 @@ Messages = list[tuple[ModelMessage, Note]]
 """Messages in their order, each with its note."""
 PICTURES = ("image/png", "image/jpeg", "image/webp", "image/gif")
 SOUNDS = ("audio/wav", "audio/mpeg", "audio/ogg", "audio/flac")
-MAX_TITLE = 200
 MAX_SOURCE = 200
 MAX_SECONDS = 1e11
 """A larger time is in milliseconds, microseconds or nanoseconds."""
@@ -305,7 +305,7 @@ def conversation(
     first = created or min([*times, updated or now()])
     record = Conversation(
         owner="",
-        title=title[:MAX_TITLE],
+        title=title,
         pinned=pinned,
         head_id=head,
         branches=branches,

@@ -21,7 +21,7 @@ from agent.system.request_queue import RequestQueue, acting_for
 from agent.system.threads import PREPARING, run_to_completion
 from agent.transfer.document import Branch
 from agent.web.chat.answers import STILL_WRITING
-from agent.web.chat.expiry import IsBusy, RetentionPeriods, hidden, writable
+from agent.web.chat.expiry import IsBusy, RetentionPeriods, hidden
 from agent.web.chat.journal import branch
 from agent.web.chat.links import pages_of
 from agent.web.chat.questions import MESSAGE_GONE
@@ -126,18 +126,16 @@ class Branches:
 
     async def _save_copy(self, record: Conversation, original: Branch, copied: Conversation) -> None:
         """Store the copy page by page, and then show it, unless the original was deleted meanwhile."""
-        began, references, is_begun = now(), dict[str, set[str]](), False
+        began, references = now(), dict[str, set[str]]()
 
         async def store(page: Sequence[Entry]) -> None:
-            nonlocal copied, is_begun
+            nonlocal copied
             named = await PREPARING.run(references_in, copied.id, page)
             originals = await PREPARING.run(references_in, record.id, page)  # older versions have none yet
             for id_, names in named.items():
                 references.setdefault(id_, set()).update(names)
             await self._media.add_references(copied.owner, {id_: [*named[id_], *originals[id_]] for id_ in named})
-            copied = await writable(self._store, copied) if is_begun else copied
             copied = await self._store.save(hidden(replace(copied, head_id=page[-1].id), began), page)
-            is_begun = True
 
         try:
             async with aclosing(pages_of(iter(original))) as pages:

@@ -11,7 +11,7 @@ from typing import Self
 from agent.errors import HistoryError, NotFound
 from agent.files.references import reference_of, references_in
 from agent.files.store import MediaStore, ids_in
-from agent.history import PROGRAM, PROGRAM_VECTORS, Conversation, HistoryStore, latest_now, now, steady_now
+from agent.history import PROGRAM, PROGRAM_VECTORS, Conversation, HistoryStore, latest_now, steady_now
 from agent.settings import Settings
 from agent.system.steady_time import BELIEVED_SECONDS, SteadyTime
 from agent.system.threads import TEXTS, run_to_completion
@@ -36,8 +36,6 @@ UNDO_SECONDS = 60.0
 IMPORT_TIME = timedelta(hours=1)
 """The longest time that an import may take to store its conversations."""
 _HIDDEN = timedelta(days=365)
-WRITABLE_SECONDS = 60.0
-"""Seconds in which a page of messages is added to a hidden conversation."""
 PAUSE = timedelta(days=1)
 """The longest time without a running app after which its clock is believed at once."""
 _NOTED_SECONDS = 3600.0
@@ -106,16 +104,6 @@ def hidden(record: Conversation, imported_at: datetime) -> Conversation:
     All conversations of one import have the same time.
     """
     return replace(record, imported_at=imported_at, expires_at=imported_at - _HIDDEN)
-
-
-async def writable(store: HistoryStore, record: Conversation) -> Conversation:
-    """Return a hidden conversation so that more messages can be added: one that has expired takes none.
-
-    If this is cut off, it expires soon.
-    """
-    ends = now() + timedelta(seconds=WRITABLE_SECONDS)
-    await store.retention.set_expiry(record, ends)
-    return replace(record, expires_at=ends)
 
 
 def is_hidden(record: Conversation) -> bool:

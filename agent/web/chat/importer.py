@@ -36,11 +36,12 @@ from agent.transfer.imported import (
     FileSource,
     ImportedConversation,
     LeftOut,
+    bounded,
     left_out_texts,
 )
 from agent.transfer.portable import FORMAT, all_ids, stored_size
 from agent.transfer.reading import EntryCheck, FoundConversation, ImportReader
-from agent.web.chat.expiry import IMPORT_TIME, IsBusy, RetentionPeriods, delete_conversation, hidden, writable
+from agent.web.chat.expiry import IMPORT_TIME, IsBusy, RetentionPeriods, delete_conversation, hidden
 from agent.web.chat.storage_quota import Reserve, StorageQuota
 from agent.web.chat.titles import NumberedTitles
 from agent.web.chat.transcript import has_visible
@@ -429,10 +430,7 @@ class Importer:
 
         The text of all messages at once would need as much memory as they do.
         """
-        if record.revision:
-            before = outcome.new[-1] = await writable(self._store, outcome.new[-1])
-            record = replace(record, expires_at=before.expires_at)
-        await self._save(hidden(record, record.imported_at or now()), page, files, outcome.left_out, outcome.new, ids)
+        await self._save(record, page, files, outcome.left_out, outcome.new, ids)
         if record.revision:
             del outcome.new[-2]
         return outcome.new[-1]
@@ -529,6 +527,7 @@ def _added(
         updated_at=max(stored.updated_at, given.updated_at),
         imported_at=now(),
     )
+    record = bounded(record)
     named = {*files_named_in(entry.message for entry in new)}
     named.update(id_ for entry in new for id_ in entry.note.attachments)
     return record, new, {id_: source for id_, source in conversation.files.items() if id_ in named}

@@ -12,7 +12,7 @@ from agent.history import Conversation, HistoryStore
 from agent.system.threads import TEXTS
 from agent.web.chat.conversation_list import ATTEMPTS
 from agent.web.chat.conversations import Conversations
-from agent.web.chat.expiry import delete_conversation
+from agent.web.chat.expiry import delete_conversation, delete_unused
 from agent.web.chat.importer import Importer
 
 FAR_FUTURE = datetime.max.replace(tzinfo=UTC)
@@ -71,10 +71,10 @@ class OwnData:
         return messages
 
     async def delete_all(self, owner: str) -> OwnDataSummary:
-        """Stop the owner's answers and import, delete everything, and wipe it. Return what is stored afterwards.
+        """Stop the owner's answers and import, and delete everything. Return what is stored afterwards.
 
-        Temporary chats end, too. A conversation that is begun meanwhile stays, and is in the result.
-        Raises `HistoryError`.
+        Then nobody can read it any more, and the store wipes it soon. Temporary chats end, too. A conversation that is
+        begun meanwhile stays, and is in the result. Raises `HistoryError`.
         """
         self._conversations.temporary.erase_all(owner)
         if self._importer is not None:
@@ -86,12 +86,13 @@ class OwnData:
             if not records:
                 break
             await self._conversations.running.stop([record.id for record in records], owner, wait=True)
-            for record in records:
-                await delete_conversation(self._store, self._media, record, self._conversations.live_runs.is_busy)
+            is_busy = self._conversations.live_runs.is_busy
+            if not await delete_unused(self._store, self._media, owner, records, is_busy):
+                for record in records:
+                    await delete_conversation(self._store, self._media, record, is_busy)
             records = [record for record in await self._records(owner) if record.id in deleted]
         self._conversations.forget(owner, deleted.difference(record.id for record in records))
         await self._remove_files(owner, began)
-        await self._store.retention.wipe()
         return await self.summary(owner)
 
     async def _remove_files(self, owner: str, before: float) -> None:

@@ -84,7 +84,8 @@ class RecentHistories:
         """Read page by page, the newest entries first. Return the history and its size."""
         pages, size, head = list[Sequence[Entry]](), 0, record.head_id
         while head is not None or not pages:
-            pages.append(page := await self.store.history(replace(record, head_id=head), limit=PAGE))
+            page = await self.store.history(replace(record, head_id=head), limit=PAGE, most_bytes=READ_BYTES)
+            pages.append(page)
             size += await _size(page)
             head = page[0].parent_id if page else None
             if size > READ_BYTES:

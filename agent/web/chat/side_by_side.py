@@ -20,6 +20,8 @@ from agent.web.chat.transcript import ConversationTurn, is_prompt, to_turns
 
 PAGE, MOST_ENTRIES = 200, 1000
 """The messages of an answer that are read at once, and the most that are shown of one."""
+MOST_FOLLOWING = 10_000
+"""The messages that can follow those of the shown columns. The columns after them are not shown."""
 
 Columns = Mapping[str, Sequence[Sequence[Entry]]]
 """The entries of the turns that are shown side by side, by the id of each of their messages."""
@@ -126,15 +128,20 @@ async def columns_of(store: HistoryStore, record: Conversation, shown: Sequence[
             turns[entry.id] = [entry, *takewhile(lambda one: not is_prompt(one), islice(shown, number + 1, None))]
     others = {id_ for ids in groups.values() for id_ in ids} - turns.keys()
     messages = await store.find(record, ids=others) if others else ()
-    for turn in await asyncio.gather(*(_turn_of(store, record, message) for message in messages)):
-        turns[turn[0].id] = turn
+    left = MOST_FOLLOWING
+    for message in reversed(messages):
+        if left <= 0:
+            break
+        ids = await store.following(record, message.id)
+        left -= len(ids)
+        turns[message.id] = await _turn_of(store, record, message, ids)
     columns = {id_: [turns[one] for one in ids if one in turns] for id_, ids in groups.items()}
     return {id_: answers for id_, answers in columns.items() if len(answers) > 1}
 
 
-async def _turn_of(store: HistoryStore, record: Conversation, message: Entry) -> Sequence[Entry]:
-    """Return a message and what follows it last, up to the next message."""
-    ids, following = await store.following(record, message.id), defaultdict[str | None, list[Entry]](list)
+async def _turn_of(store: HistoryStore, record: Conversation, message: Entry, ids: Sequence[str]) -> Sequence[Entry]:
+    """Return a message and what follows it last, up to the next message. `ids` are those of it and all after it."""
+    following = defaultdict[str | None, list[Entry]](list)
     for at in range(1, min(len(ids), MOST_ENTRIES), PAGE):
         page = await store.find(record, ids=ids[at : at + PAGE])
         for entry in page:

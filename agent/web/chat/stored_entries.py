@@ -12,8 +12,9 @@ from agent.web.chat.temporary_stores import is_temporary
 from agent.web.chat.transcript import is_prompt
 
 CHAT_CHANGED = _("This chat has gone on since then; the page shows its current state.")
-PAGE, LARGEST_PAGE = 16, 256
-"""Entries that are read first from the end of a conversation, and at most at once. Few turns have more."""
+PAGE, LARGEST_PAGE, PAGE_BYTES = 16, 256, 2_000_000
+"""Entries that are read first from the end of a conversation, and at most at once, and the bytes after which each page
+ends. Few turns have more."""
 TEMPORARY_GONE = _("The temporary chat is over, so this message was not sent. Your text stays here.")
 
 
@@ -54,7 +55,7 @@ async def newest_first(store: HistoryStore, record: Conversation) -> AsyncGenera
     """Yield the entries that lead to the head of `record`, the newest first. Reads them in pieces that grow."""
     page = PAGE
     while record.head_id is not None:
-        entries = await store.history(record, limit=page)
+        entries = await store.history(record, limit=page, most_bytes=PAGE_BYTES)
         for entry in reversed(entries):
             yield entry
         record, page = replace(record, head_id=entries[0].parent_id), min(page * 4, LARGEST_PAGE)

@@ -228,8 +228,10 @@ class TemporaryStore:
     async def get(self, conversation_id: str, *, owner: str) -> Conversation:
         return await self._of(conversation_id, owner).get(conversation_id, owner=owner)
 
-    async def history(self, record: Conversation, *, limit: int | None = None) -> list[Entry]:
-        return await self._of(record.id, record.owner).history(record, limit=limit)
+    async def history(
+        self, record: Conversation, *, limit: int | None = None, most_bytes: int | None = None
+    ) -> list[Entry]:
+        return await self._of(record.id, record.owner).history(record, limit=limit, most_bytes=most_bytes)
 
     async def entries(self, record: Conversation) -> Sequence[Entry]:
         with suppress(NotFound):
@@ -237,10 +239,16 @@ class TemporaryStore:
         return []
 
     async def find(
-        self, record: Conversation, *, ids: Collection[str] = (), after: Collection[str | None] = ()
+        self,
+        record: Conversation,
+        *,
+        ids: Collection[str] = (),
+        after: Collection[str | None] = (),
+        most_bytes: int | None = None,
     ) -> Sequence[Entry]:
         with suppress(NotFound):
-            return await self._of(record.id, record.owner).find(record, ids=ids, after=after)
+            store = self._of(record.id, record.owner)
+            return await store.find(record, ids=ids, after=after, most_bytes=most_bytes)
         return []
 
     async def following(self, record: Conversation, entry_id: str | None) -> Sequence[str]:
