@@ -23,12 +23,13 @@ from agent.suspension.suspended_run import Pending
 log = logging.getLogger(__name__)
 
 _RESPONSE_EVENTS: Mapping[
-    ResponseType, Literal["text_delta", "reasoning_delta", "tool_call", "tool_call_result", "error"]
+    ResponseType, Literal["text_delta", "reasoning_delta", "tool_call", "tool_call_result", "user_message", "error"]
 ] = {
     "output_text": "text_delta",
     "reasoning": "reasoning_delta",
     "tool_call": "tool_call",
     "tool_call_result": "tool_call_result",
+    "user_message": "user_message",
     "error": "error",
 }
 
@@ -90,7 +91,9 @@ class ResponseEmitted:
     response: Response
 
     @property
-    def type(self) -> Literal["text_delta", "reasoning_delta", "tool_call", "tool_call_result", "error"]:
+    def type(
+        self,
+    ) -> Literal["text_delta", "reasoning_delta", "tool_call", "tool_call_result", "user_message", "error"]:
         """The kind of the response: "text_delta" for `output_text`, "reasoning_delta", or the response's own type."""
         return _RESPONSE_EVENTS[self.response.type]
 

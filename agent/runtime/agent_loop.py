@@ -26,7 +26,7 @@ from agent.plain_text import off_loop
 from agent.providers.connection import ChosenLater
 from agent.providers.retry import Wait
 from agent.providers.stand_ins import StandIns
-from agent.responses import Piece, call_content, result_content
+from agent.responses import Piece, call_content, result_content, steering_id
 from agent.result import Journal, RunPlan, RunResult, charts_of_messages, files_of_messages, text_of_message
 from agent.runtime.children import CallingRun
 from agent.runtime.fitting import Fitting
@@ -444,6 +444,7 @@ class AgentLoop:
         if self._resumed is not None and (outcome := await self._resume(self._resumed)):
             return outcome
         while (outcome := self._start_step()) is None:
+            await self._take_steering()
             response = await self._ask()
             calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
             if outcome := await (self._handle_calls(response, calls) if calls else self._end(response)):
@@ -457,6 +458,20 @@ class AgentLoop:
             return self._limit_reached(limit)
         above = self.calling_run.above
         return above.next_step() if above is not None else None
+
+    async def _take_steering(self) -> None:
+        """Add the messages that people sent for this step. A text that the model is to continue gets none."""
+        while self._stream.steering and isinstance(self.messages.messages[-1], ModelRequest):
+            steering = self._stream.steering.popleft()
+            if steering.is_taken.done():  # it was taken back
+                continue
+            try:
+                await self._store(steering.message)
+            finally:
+                if is_taken := self.messages.messages[-1] is steering.message:  # also if the run was stopped meanwhile
+                    self._stream.steered.append(steering_id(steering.message))
+                    self._stream.emit(("user_message", steering.text))
+                steering.settle(is_taken=is_taken)
 
     async def _ask(self) -> ModelResponse:
         """Return the next response. As long as nothing of it has come, the next model can stand in for this one."""

@@ -4,15 +4,36 @@
 """
 
 import asyncio
+from collections import deque
 from contextlib import suppress
 from time import monotonic
+from dataclasses import dataclass
 from typing import Any, Generic
+
+from pydantic_ai.messages import ModelRequest
 
 from agent.errors import InputError
 from agent.events import Observers, ResponseEmitted, RunCancelled, RunEnded, StateSnapshot, UserInputRequested
 from agent.providers.retry import Wait
 from agent.responses import PART_SEPARATOR, BubbleMarker, Piece, Response, make_response
 from agent.result import OutputT, RunResult
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Steering:
+    """A message for the next step of a run. `is_taken` gets True once the run has stored it, or False if it never will.
+
+    Whoever sent it can cancel `is_taken` to take it back.
+    """
+
+    text: str
+    message: ModelRequest
+    is_taken: asyncio.Future[bool]
+
+    def settle(self, *, is_taken: bool) -> None:
+        """Say what has become of the message. A second call does nothing."""
+        if not self.is_taken.done():
+            self.is_taken.set_result(is_taken)
 
 
 class RunStream(Generic[OutputT]):
@@ -40,6 +61,10 @@ class RunStream(Generic[OutputT]):
         """
         self.result: RunResult[OutputT] | None = None
         """The result, or None before the end."""
+        self.steering = deque[Steering]()
+        """The messages that wait for the next step."""
+        self.steered: list[str] = []
+        """The ids of those that the model has got."""
         self._ignore_reasoning = ignore_reasoning
         self._has_hidden = False
         self._mark = BubbleMarker()
@@ -152,6 +177,8 @@ class RunStream(Generic[OutputT]):
         if result.failed:
             self._append(("error", result.note.detail))
         self.result = result
+        while self.steering:
+            self.steering.popleft().settle(is_taken=False)
         self._text_ended.set()
         self._updated.set()
         if self.observers:  # last, after the readers are awake

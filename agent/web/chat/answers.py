@@ -20,7 +20,7 @@ from agent.errors import AgentError, Conflict, InputError, NotFound, StoreUnavai
 from agent.history import Conversation, HistoryStore, Note, RunEvent, UnfinishedRun
 from agent.i18n.text import LocalizedText, _
 from agent.providers.retry import Wait
-from agent.responses import make_response
+from agent.responses import make_response, steering_id
 from agent.runtime.run import Run
 from agent.system.request_queue import acting_for
 from agent.web.chat.journal import Omitted, RunLog, StoreJournal, request_of
@@ -65,6 +65,16 @@ class RunningAnswer(Protocol):
     started_at: float
     bubbles: Sequence[TurnBubble]
     frames: dict[str, Any]
+
+    @property
+    def can_steer(self) -> bool:
+        """True if the model may take another message at its next step."""
+        ...
+
+    @property
+    def steered(self) -> Sequence[str]:
+        """The ids of the messages that have steered it, as far as this process knows them."""
+        ...
 
     @property
     def events(self) -> Sequence[RunEvent]:
@@ -224,6 +234,31 @@ class LiveRun:
     async def stop(self) -> None:
         """Implement `RunningAnswer.stop`."""
         self.run.cancel("user_request")
+
+    @property
+    def can_steer(self) -> bool:
+        """Implement `RunningAnswer.can_steer`."""
+        return self.run.takes_steering
+
+    @property
+    def steered(self) -> Sequence[str]:
+        """Implement `RunningAnswer.steered`."""
+        return self.run.steered
+
+    async def steer(self, text: str, id_: str) -> bool:
+        """Send the model a message with this id at its next step. Return False if the answer ends before.
+
+        A caller that is cancelled takes it back. The same message once more takes the place of the first one.
+        """
+        for other in self.run.steering:
+            if steering_id(other.message) == id_:
+                other.is_taken.cancel()
+        taken = self.run.steer(text, id=id_)
+        try:
+            await asyncio.wait([taken])
+        finally:
+            taken.cancel()
+        return not taken.cancelled() and taken.result()
 
     async def pause(self, seconds: float) -> None:
         """Implement `RunningAnswer.pause`."""
@@ -497,6 +532,7 @@ class StoredRun:
         self.events: Sequence[RunEvent] = self._events
         self.bubbles: Sequence[TurnBubble] = self._bubbles
         self.waiting: Wait | None = None
+        self.can_steer, self.steered = False, list[str]()  # only the process that writes it knows more
         self.ending: Ending | None = None
         self.is_end_stored = False  # so that pages read the store, which knows more of the run
         self._read_at = self._looked_at = -math.inf
@@ -592,7 +628,9 @@ class StoredRun:
                     self.waiting = wait if sentence else None
                 case {"type": "relabelled", "as": "output_text" | "reasoning" as kind}:
                     relabel_last(self._bubbles, kind)
-                case {"type": "output_text" | "reasoning" | "tool_call" | "tool_call_result" | "error"} as value:
+                case {
+                    "type": "output_text" | "reasoning" | "tool_call" | "tool_call_result" | "user_message" | "error"
+                } as value:
                     switched = bool(value["is_type_switched"]) or not self._bubbles
                     response = make_response(value["type"], value["content"], is_type_switched=switched)
                     fold_responses(self._bubbles, [response], [monotonic()])
@@ -604,7 +642,8 @@ class StoredRun:
 class AnswersTogether:
     """Several answers to one message, as one `RunningAnswer` with the id of the first. Pages follow all of them."""
 
-    resumed = False
+    resumed = can_steer = False
+    steered = ()
 
     def __init__(self, answers: Sequence[RunningAnswer]) -> None:
         self.answers, first = tuple(answers), answers[0]

@@ -258,6 +258,22 @@ class Conversations:
                 record = await record_of(self._store, conversation, owner, message)
             return await self._start(record, parts, choices, permit, message)
 
+    async def steer(self, visitor: Visitor, conversation: str, text: str, message: MessageId) -> bool:
+        """Send the answer that is being written a message, which its model gets at its next step.
+
+        Return True once the message is stored, and False if there is no such answer or it ends before another step:
+        then the message can be sent as the next one. A caller that is cancelled takes the message back.
+        """
+        if not text.strip():
+            raise InputError(WRITE_FIRST)
+        check_length(text)
+        if await self.find_sent(visitor.owner, conversation, replace(message, again=True)):
+            return True
+        live = await self.running.get(conversation, visitor.owner)
+        if not isinstance(live, LiveRun) or not live.can_steer:
+            return False
+        return await self.runs.steer(visitor, live, text, message.value)
+
     async def _send_to_all(
         self,
         visitor: Visitor,

@@ -23,7 +23,7 @@ from agent.history import Conversation, Entry, HistoryStore, Note, RunEvent, Run
 from agent.i18n.text import joined
 from agent.messages.repair import open_calls
 from agent.providers.retry import Wait
-from agent.responses import ErrorResponse, Response
+from agent.responses import ErrorResponse, Response, steering_id
 from agent.runtime.run import Run
 from agent.system.threads import TEXTS, run_to_completion
 from agent.web.chat.choices import Choices
@@ -444,7 +444,7 @@ class StoreJournal:
 
     async def _save(self, message: ModelMessage, note: Note) -> None:
         """Store the files of a message, then the message. If it is refused, remove those that no other one names."""
-        id_, self._next_id, is_sent = self._next_id or new_id(), "", False
+        id_, self._next_id, is_sent = self._next_id or steering_id(message) or new_id(), "", False
         try:
             kept = await with_references(self._media, self.record.owner, message, reference_of(self.record.id, id_))
             async with self._saving, self.log.saving(note) as events:

@@ -254,6 +254,10 @@ class TurnRenderer:
         elif note is None and (waiting or turn.is_waiting):
             so_far = round(seconds_waited(turn), 1)
             shown["waiting"] = {"why": waiting, "seconds": so_far, "number": len(turn.bubbles)}
+        if note is None and turn.can_steer:
+            shown["can_steer"] = True
+        if turn.steered:
+            shown["steered"] = [*turn.steered]
         if turn.question is not None:
             choices = options(turn.question, turn.run, translator)
             shown["buttons"] = [{"label": one["label"], "value": one["value"]} for one in choices]
@@ -418,6 +422,8 @@ class _Answer:
                 yield _bubble("user", _typed_blocks(str(bubble.content["content"]), self._translator))
             case "tool_call_result":
                 yield from self._result(number, bubble, is_inside=is_inside)
+            case "user_message":
+                yield _bubble("user", _typed_blocks(bubble.text, self._translator))
             case "error":
                 why = self._translator(turn.note.detail if turn.note else "") or bubble.text
                 yield problem(why)

@@ -359,6 +359,11 @@ document.addEventListener("queue-sends", async ({ detail: message }) => {
   queue.left(); // another chat was opened meanwhile, and has the composer
   keepDraft(message.chat, message);
 });
+document.addEventListener("queue-steers", async ({ detail: { chat, signal, ...message } }) => {
+  const { id } = composer.idOf(message), body = { text: message.text, id };
+  const answer = await request(`/conversations/${chat}/steer`, { method: "POST", body, signal }).catch((error) => void (signal.aborted || refuse(error)));
+  if (!signal.aborted) queue.steered(Boolean(answer?.steered));
+});
 document.addEventListener("composer:later", () => box().readOnly || queue.add());
 document.addEventListener("composer:stop", () => {
   if (sending) sending.abort();
