@@ -1,7 +1,7 @@
 """The responses of a run, piece by piece, and the one place that decides where a bubble begins.
 
 A bubble is a maximal sequence of responses of one type. A tool call, a tool result, a user's message and an error are
-each a bubble of their own, and a new run starts a new bubble. Only `BubbleMarker` decides whether a response begins a bubble.
+each a bubble of their own, and a new run starts a new bubble. Only `BubbleMarker` decides where a bubble begins.
 `pieces_of` splits a finished message into pieces, and `StreamDecoder` does so while the message streams. Both must
 agree to the character, which `tests/core/test_laws.py` checks.
 """
@@ -204,8 +204,8 @@ def steering_message(text: str, id_: str) -> ModelRequest:
 
 def steering_id(message: ModelMessage) -> str:
     """Return the id of a message that has steered a run, or ""."""
-    is_one = isinstance(message, ModelRequest) and message.metadata is not None
-    return str(message.metadata.get(STEERED, "")) if is_one else ""
+    marks = message.metadata if isinstance(message, ModelRequest) else None
+    return str(marks.get(STEERED, "")) if marks else ""
 
 
 def steered_text(message: ModelMessage) -> str | None:

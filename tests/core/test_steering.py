@@ -2,17 +2,18 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolReturnPart, UserPromptPart
+from pydantic_ai.messages import ModelMessage, ModelResponse, ToolReturnPart, UserPromptPart
 
 from agent import Agent, Approve, InputError, tool
 from agent.events import ResponseEmitted, StateSnapshot
 from agent.messages.openai import to_openai
 from agent.messages.repair import prepare_messages
 from agent.responses import steered_text
-from tests.support.fakes import Act, Call, FakeConnection, Step, Words
+from tests.support.fakes import SPEC, Act, Call, FakeConnection, Step, Words
 from tests.support.message_rules import assert_accepted
 
 
@@ -142,8 +143,8 @@ async def test_message_without_a_text_is_refused(text: Any) -> None:
 
 
 async def test_text_that_is_continued_gets_no_message_between() -> None:
-    connection = FakeConnection([Step([Words("output_text", ["Half"])], "length")])
-    agent = Agent(connection)
+    cut_step = Step([Words("output_text", ["Half"])], "length")
+    agent = Agent(FakeConnection([cut_step], replace(SPEC, prefill=True)))
     cut = await agent.ask("Hi.")
     run = agent.continue_answer(cut.context)
     taken = run.start().steer("Faster.")
@@ -188,4 +189,3 @@ async def test_each_message_is_stored_once_or_given_back(ending: str) -> None:
         assert [one.content for one in run.responses if one.type == "user_message"] == stored
         asked = [text for one in connection.played.sent[-1] if (text := steered_text(one)) is not None]
         assert asked == stored
-

@@ -134,7 +134,7 @@ def test_queued_message_steers_the_answer(
     expect(visitor.bubbles.filter(has_text="Steered.").last).to_be_visible()
     assert visitor.page.evaluate(kinds) == shown
     expect(visitor.box).to_have_value("")
-    assert requests(model_server, "Not this.") == 0
+    expect(visitor.bubbles.filter(has_text="Not this.")).to_have_count(0)
 
 
 def test_message_that_comes_too_late_is_the_next_one(app: App, visit: Visit, model_server: Running) -> None:

@@ -109,7 +109,7 @@ function makeComposer() {
 // One message that waits for the end of the answer, above the composer. It is sent if the answer is complete. Otherwise,
 // or if the visitor takes it back, it goes into the composer.
 function makeQueue() {
-  /** @type {{text: string, chat: string, files: any[]} | undefined} */
+  /** @type {{text: string, chat: string, files: any[], id?: string} | undefined} */
   let queued;
   let isSending = false;
   /** @type {AbortController | undefined} */
@@ -138,7 +138,8 @@ function makeQueue() {
     offerLater();
     panel.hidden = !queued;
     const state = isSending ? said.queue_sending : steering ? said.queue_steering : said.queued;
-    if (!queued || !isSending) spoken.textContent = queued ? state : "";
+    const told = queued && !isSending ? state : "";
+    if (spoken.textContent !== told) spoken.textContent = told;
     if (!queued) return;
     title.textContent = state;
     text.textContent = queued.text.trim();
@@ -185,6 +186,7 @@ function makeQueue() {
   };
   now.addEventListener("click", () => {
     const { signal } = (steering = new AbortController());
+    queued.id = composer.idOf(queued).id;
     back.focus();
     draw();
     document.dispatchEvent(new CustomEvent("queue-steers", { detail: { ...queued, signal } }));
@@ -217,6 +219,10 @@ function makeQueue() {
   };
 
   document.addEventListener("chat-view", ({ detail }) => {
+    if (queued?.id && detail.turns?.some(({ steered }) => steered?.includes(queued?.id))) { // the answer to its request was lost
+      stopSteering();
+      queued = undefined;
+    }
     if (queued && !queued.chat) queued.chat = detail.conversation; // a new chat gets its id after its first message is stored
     if (queued && !isSending && detail.conversation !== queued.chat) takeBack(); // a copy of the chat, or none
     [running, complete] = [Boolean(detail.live), detail.complete];
