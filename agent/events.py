@@ -141,6 +141,15 @@ class ToolCallEnded:
         return self.result.tool_call_id
 
 
+@dataclass(frozen=True, slots=True)
+class ToolOutput:
+    """A running tool has yielded a text. The result of its call has all of them."""
+
+    type: ClassVar[Literal["tool_output"]] = "tool_output"
+    tool_call_id: str
+    content: str
+
+
 class StateSnapshot:
     """The conversation has grown to this `context`, from which another run can continue.
 
@@ -226,6 +235,7 @@ Event = (
     | ResponseEmitted
     | ToolCallStarted
     | ToolCallEnded
+    | ToolOutput
     | StateSnapshot
     | UserInputRequested
     | RunCancelled

@@ -119,14 +119,21 @@ class ToolCalls:
     """The tool calls of one run. Owns its tools, their sessions, and the names of tools that are left running.
 
     `emit` gets each result as soon as it is there. The observers get it, too. `run` is the run as agents see it that
-    are among the tools. `notes` gets a sentence for each result that was cut.
+    are among the tools. `notes` gets a sentence for each result that was cut, and `output` the texts that running tools
+    yield, with the ids of their calls.
     """
 
-    def __init__(self, run: CallingRun, emit: Callable[[Piece], None], notes: list[LocalizedText]) -> None:
+    def __init__(
+        self,
+        run: CallingRun,
+        emit: Callable[[Piece], None],
+        notes: list[LocalizedText],
+        output: Callable[[str, str], None],
+    ) -> None:
         self.run, self._notes = run, notes
         self.tools = run.plan.tools
         self.left_running: list[str] = []
-        self._emit, self._observers = emit, run.observers
+        self._emit, self._output, self._observers = emit, output, run.observers
         self._sessions = ToolSessions()
 
     @property
@@ -176,6 +183,7 @@ class ToolCalls:
                 characters=run.plan.limits.tool_characters,
                 on_result=add_result,
                 on_start=self._report_call,
+                on_output=lambda call, text: self._output(call.tool_call_id, text),
             )
         except BaseException:
             unasked = [*asked, *(call for call in calls if call.tool_call_id in waiting)]
@@ -372,7 +380,7 @@ class AgentLoop:
             resumed=resumed,
             above=above,
         )
-        self.calls = ToolCalls(self.calling_run, stream.emit, results.corrections)
+        self.calls = ToolCalls(self.calling_run, stream.emit, results.corrections, stream.add_output)
         self._fitting = Fitting(self.calling_run, results.corrections)
         self._handed = resumed.suspension.handed if resumed else ()
         self._pending: tuple[Pending, ...] = ()

@@ -27,7 +27,15 @@ from agent.web.chat.journal import Omitted, RunLog, StoreJournal, request_of
 from agent.web.chat.recovery import LostRuns
 from agent.web.chat.stored_entries import last_turn
 from agent.web.chat.temporary_stores import is_temporary
-from agent.web.chat.transcript import NO_ENDING, TurnBubble, cited_texts, fold_responses, generated_files, relabel_last
+from agent.web.chat.transcript import (
+    NO_ENDING,
+    TurnBubble,
+    cited_texts,
+    fold_output,
+    fold_responses,
+    generated_files,
+    relabel_last,
+)
 
 IDLE_SECONDS = 1.0
 """Seconds after which readers of a silent run are woken anyway, so that the server notices if they are gone."""
@@ -297,7 +305,7 @@ class LiveRun:
         run, log, clock = self.run, self.log, asyncio.get_running_loop().time
         due = 0.0
         while not run.done:
-            await run.wait_for_update(log.seen, timeout=IDLE_SECONDS)
+            await run.wait_for_update(log.seen, outputs=log.outputs_seen, timeout=IDLE_SECONDS)
             if log.bubbles and (early := due - clock()) > 0:  # nothing delays the first text
                 await run.wait_until_done(early)
             due = clock() + EVENT_SECONDS
@@ -628,6 +636,8 @@ class StoredRun:
                     self.waiting = wait if sentence else None
                 case {"type": "relabelled", "as": "output_text" | "reasoning" as kind}:
                     relabel_last(self._bubbles, kind)
+                case {"type": "tool_output", "call": str(call), "content": str(text)}:
+                    fold_output(self._bubbles, call, text)
                 case {
                     "type": "output_text" | "reasoning" | "tool_call" | "tool_call_result" | "user_message" | "error"
                 } as value:

@@ -84,13 +84,14 @@ class TurnBubble:
     """One bubble: its type, its text or call, and for a result the id of its call.
 
     `began` is its start on the monotonic clock, if that was observed. `citations` have positions in the text. A running
-    answer has none before its end.
+    answer has none before its end. `output` are the texts that the tool of a running call has yielded.
     """
 
     first: Response
     texts: list[str]
     began: float = math.inf
     citations: list[Citation] = field(default_factory=list[Citation])
+    output: list[str] = field(default_factory=list[str])
 
     @property
     def text(self) -> str:
@@ -194,6 +195,14 @@ def fold_responses(
     added = AddedBubbles(bubbles, since)
     for response, at in zip(responses, said_at, strict=False):
         added.fold(response, at)
+
+
+def fold_output(bubbles: Sequence[TurnBubble], call: str, text: str) -> None:
+    """Add a text that a running tool has yielded to the bubble of its call."""
+    for bubble in reversed(bubbles):
+        if bubble.first.type == "tool_call" and call_id(bubble) == call:
+            bubble.output.append(text)
+            return
 
 
 def relabel_last(bubbles: list[TurnBubble], kind: ResponseType) -> None:
