@@ -111,6 +111,7 @@ OPEN_PATHS = (
     "/theme.css",
     "/favicon.ico",
     "/robots.txt",
+    "/llms.txt",
     "/manifest.json",
     "/manifest.json/",
 )
