@@ -105,6 +105,8 @@ def _print_response(response: Response, console: "Console") -> None:
             refused = response.content.get("is_refused", False)
             title = f"{response.content['name']} {'was refused' if refused else 'failed' if is_error else 'gave'}"
             framed(text(shown), title, "yellow" if refused else "red" if is_error else "green")
+        case "user_message":
+            framed(text(response.content), "you", "blue")
         case "error":
             framed(text(response.content, "red"), "error", "red")
 

@@ -23,12 +23,13 @@ from agent.suspension.suspended_run import Pending
 log = logging.getLogger(__name__)
 
 _RESPONSE_EVENTS: Mapping[
-    ResponseType, Literal["text_delta", "reasoning_delta", "tool_call", "tool_call_result", "error"]
+    ResponseType, Literal["text_delta", "reasoning_delta", "tool_call", "tool_call_result", "user_message", "error"]
 ] = {
     "output_text": "text_delta",
     "reasoning": "reasoning_delta",
     "tool_call": "tool_call",
     "tool_call_result": "tool_call_result",
+    "user_message": "user_message",
     "error": "error",
 }
 
@@ -90,7 +91,9 @@ class ResponseEmitted:
     response: Response
 
     @property
-    def type(self) -> Literal["text_delta", "reasoning_delta", "tool_call", "tool_call_result", "error"]:
+    def type(
+        self,
+    ) -> Literal["text_delta", "reasoning_delta", "tool_call", "tool_call_result", "user_message", "error"]:
         """The kind of the response: "text_delta" for `output_text`, "reasoning_delta", or the response's own type."""
         return _RESPONSE_EVENTS[self.response.type]
 
@@ -148,6 +151,15 @@ class ToolProgress:
     progress: float
     total: float | None = None
     message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutput:
+    """A running tool has yielded a text. The result of its call has all of them."""
+
+    type: ClassVar[Literal["tool_output"]] = "tool_output"
+    tool_call_id: str
+    content: str
 
 
 class StateSnapshot:
@@ -236,6 +248,7 @@ Event = (
     | ToolCallStarted
     | ToolCallEnded
     | ToolProgress
+    | ToolOutput
     | StateSnapshot
     | UserInputRequested
     | RunCancelled

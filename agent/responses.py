@@ -1,7 +1,7 @@
 """The responses of a run, piece by piece, and the one place that decides where a bubble begins.
 
-A bubble is a maximal sequence of responses of one type. A tool call, a tool result and an error are each a bubble of
-their own, and a new run starts a new bubble. Only `BubbleMarker` decides whether a response begins a bubble.
+A bubble is a maximal sequence of responses of one type. A tool call, a tool result, a user's message and an error are
+each a bubble of their own, and a new run starts a new bubble. Only `BubbleMarker` decides where a bubble begins.
 `pieces_of` splits a finished message into pieces, and `StreamDecoder` does so while the message streams. Both must
 agree to the character, which `tests/core/test_laws.py` checks.
 """
@@ -25,12 +25,13 @@ from pydantic_ai.messages import (
     ThinkingPartDelta,
     ToolCallPart,
     ToolReturnPart,
+    UserPromptPart,
 )
 
 from agent.citations import fitting, with_dropped, with_texts_joined
 
-ResponseType = Literal["output_text", "reasoning", "tool_call", "tool_call_result", "error"]
-Role = Literal["assistant", "tool"]
+ResponseType = Literal["output_text", "reasoning", "tool_call", "tool_call_result", "user_message", "error"]
+Role = Literal["assistant", "tool", "user"]
 
 
 class ToolCallContent(TypedDict):
@@ -66,11 +67,12 @@ if TYPE_CHECKING:
 else:
 
     class Response:
-        """One piece of the answer: text, reasoning, a tool call, a tool's result or an error.
+        """One piece of the answer: text, reasoning, a tool call, a tool's result, a user's message or an error.
 
         `content` is a delta of text for `output_text` and `reasoning`, a sentence for `error`, a `ToolCallContent` for
-        `tool_call` and a `ToolResultContent` for `tool_call_result`. `is_type_switched` is True if the response begins
-        a new bubble. `role` is "tool" for results of tools. `isinstance(value, Response)` is True for each kind.
+        `tool_call`, a `ToolResultContent` for `tool_call_result`, and the whole text for `user_message`.
+        `is_type_switched` is True if the response begins a new bubble. `role` is "tool" for results of tools, and
+        "user" for a message that steers the run. `isinstance(value, Response)` is True for each kind.
         """
 
         __slots__ = ()
@@ -81,7 +83,7 @@ else:
             return object.__new__(_KINDS[type] if cls is Response else cls)
 
         def __init__(self, *given: object, **named: object) -> None:
-            """Never called: `__new__` returns one of the five kinds, which have their own."""
+            """Never called: `__new__` returns one of the six kinds, which have their own."""
 
     _Base = Response
 
@@ -127,6 +129,16 @@ class ToolResultResponse(_Base):
 
 
 @dataclass(frozen=True, slots=True)
+class UserMessageResponse(_Base):
+    """A message that steers the run, at the place where the model gets it. See `Run.steer`."""
+
+    type: Literal["user_message"]
+    content: str
+    is_type_switched: bool
+    role: Role = "user"
+
+
+@dataclass(frozen=True, slots=True)
 class ErrorResponse(_Base):
     """The sentence that says why the run failed. It is the last response."""
 
@@ -137,7 +149,9 @@ class ErrorResponse(_Base):
 
 
 if TYPE_CHECKING:
-    Response: TypeAlias = TextResponse | ReasoningResponse | ToolCallResponse | ToolResultResponse | ErrorResponse
+    Response: TypeAlias = (
+        TextResponse | ReasoningResponse | ToolCallResponse | ToolResultResponse | UserMessageResponse | ErrorResponse
+    )
     """One piece of the answer. `type` tells which."""
 
 _KINDS: Mapping[str, type] = {
@@ -145,6 +159,7 @@ _KINDS: Mapping[str, type] = {
     "reasoning": ReasoningResponse,
     "tool_call": ToolCallResponse,
     "tool_call_result": ToolResultResponse,
+    "user_message": UserMessageResponse,
     "error": ErrorResponse,
 }
 
@@ -162,6 +177,9 @@ PART_SEPARATOR = "\n\n"
 """A delta that separates two consecutive parts of one type."""
 
 _LINE_ENDS = "\r\n"
+STEERED = "steered"
+"""The key in the metadata of a message that steers a run: its value is the id of the message."""
+_ROLES: Mapping[ResponseType, Role] = {"tool_call_result": "tool", "user_message": "user"}
 _HALF = re.compile("[\ud800-\udfff]")
 _FIRST_HALVES = re.compile("[\ud800-\udbff]+$")
 
@@ -176,14 +194,36 @@ class BubbleMarker:
         kind, content = piece
         joins = kind == self.open and kind in ("output_text", "reasoning")
         self.open = kind
-        role: Role = "tool" if kind == "tool_call_result" else "assistant"
-        return make_response(kind, content, is_type_switched=not joins, role=role)
+        return make_response(kind, content, is_type_switched=not joins, role=_ROLES.get(kind, "assistant"))
+
+
+def steering_message(text: str, id_: str) -> ModelRequest:
+    """Return the message that steers a run with this text."""
+    return ModelRequest(parts=[UserPromptPart(text)], metadata={STEERED: id_})
+
+
+def steering_id(message: ModelMessage) -> str:
+    """Return the id of a message that has steered a run, or ""."""
+    marks = message.metadata if isinstance(message, ModelRequest) else None
+    return str(marks.get(STEERED, "")) if marks else ""
+
+
+def steered_text(message: ModelMessage) -> str | None:
+    """Return the text of a message that has steered a run, or None for any other message."""
+    if not isinstance(message, ModelRequest) or not message.metadata or STEERED not in message.metadata:
+        return None
+    match message.parts:
+        case [UserPromptPart(content=str(text))]:
+            return text
+        case _:
+            return None
 
 
 def pieces_of(message: ModelMessage) -> Iterator[Piece]:
     """Yield the pieces of a finished message as its stream gave them: text and reasoning, then tool calls.
 
-    A request yields only its tool results. User prompts yield nothing, and neither do parts of white space alone.
+    A request yields only its tool results, or the text with which it has steered the run. Other user prompts yield
+    nothing, and neither do parts of white space alone.
     """
     return (piece for piece, _ in pieces_with_texts(message))
 
@@ -191,6 +231,8 @@ def pieces_of(message: ModelMessage) -> Iterator[Piece]:
 def pieces_with_texts(message: ModelMessage) -> Iterator[tuple[Piece, TextPart | None]]:
     """Yield `pieces_of` the message. A piece with the text of a `TextPart` comes with that part, for its citations."""
     if isinstance(message, ModelRequest):
+        if (text := steered_text(message)) is not None:
+            yield ("user_message", text), None
         for part in message.parts:
             if isinstance(part, ToolReturnPart):
                 yield ("tool_call_result", result_content(part)), None

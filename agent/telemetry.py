@@ -48,6 +48,7 @@ from agent.events import (
     StepStarted,
     ToolCallEnded,
     ToolCallStarted,
+    ToolOutput,
     ToolProgress,
     UserInputRequested,
 )
@@ -138,7 +139,9 @@ class _Spans:
             case HandedOver():
                 self._connection = event.plan.connection
                 self._redactor = Redactor(self._redactor.known + Redactor.of(self._connection).known)
-            case ChildEvent() | ResponseEmitted() | StateSnapshot() | ToolProgress() | UserInputRequested():
+            case ChildEvent() | ResponseEmitted() | StateSnapshot() | UserInputRequested():
+                pass
+            case ToolOutput() | ToolProgress():
                 pass
             case RunCancelled():
                 pass

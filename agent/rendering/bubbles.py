@@ -129,6 +129,10 @@ class Turn(TypedDict):
     """The name of a column: that of its model."""
     is_chosen: NotRequired[bool]
     """The chat goes on with this column."""
+    can_steer: NotRequired[bool]
+    """The model may take another message at its next step."""
+    steered: NotRequired[list[str]]
+    """The ids of the messages that have steered the answer, as far as they were stored when the turn was read."""
     text: NotRequired[str]
     """The answer as the model wrote it, which a click copies. Left out if a server gives it over a route."""
 

@@ -79,7 +79,8 @@ class ResponseTurns:
 
     def _begin(self, response: Response) -> None:
         bubbles = self._turns[-1]["bubbles"]
-        bubble: Bubble = {"kind": response.type, "state": "done", "blocks": []}
+        kind = "user" if response.type == "user_message" else response.type
+        bubble: Bubble = {"kind": kind, "state": "done", "blocks": []}
         match response.type:
             case "output_text" | "reasoning":
                 self._blocks, self._texts, self._began = Blocks(), [], monotonic()
@@ -101,6 +102,8 @@ class ResponseTurns:
                 if call is not None:
                     call[1]["state"], call[1]["title"] = state, title
                     self._calls.remove(call)
+            case "user_message":
+                bubble["blocks"] = to_blocks(response.content, is_typed=True)
             case "error":
                 bubble["state"], bubble["blocks"] = "failed", [f"<p>{escape(fix_surrogates(response.content))}</p>"]
         bubbles.append(bubble)

@@ -27,7 +27,7 @@ from agent.plain_text import off_loop
 from agent.providers.connection import ChosenLater
 from agent.providers.retry import Wait
 from agent.providers.stand_ins import StandIns
-from agent.responses import Piece, call_content, result_content
+from agent.responses import Piece, call_content, result_content, steering_id
 from agent.result import Journal, RunPlan, RunResult, charts_of_messages, files_of_messages, text_of_message
 from agent.runtime.children import CallingRun
 from agent.runtime.fitting import Fitting
@@ -120,14 +120,21 @@ class ToolCalls:
     """The tool calls of one run. Owns its tools, their sessions, and the names of tools that are left running.
 
     `emit` gets each result as soon as it is there. The observers get it, too. `run` is the run as agents see it that
-    are among the tools. `notes` gets a sentence for each result that was cut.
+    are among the tools. `notes` gets a sentence for each result that was cut, and `output` the texts that running tools
+    yield, with the ids of their calls.
     """
 
-    def __init__(self, run: CallingRun, emit: Callable[[Piece], None], notes: list[LocalizedText]) -> None:
+    def __init__(
+        self,
+        run: CallingRun,
+        emit: Callable[[Piece], None],
+        notes: list[LocalizedText],
+        output: Callable[[str, str], None],
+    ) -> None:
         self.run, self._notes = run, notes
         self.tools = run.plan.tools
         self.left_running: list[str] = []
-        self._emit, self._observers = emit, run.observers
+        self._emit, self._output, self._observers = emit, output, run.observers
         self._sessions = ToolSessions()
 
     @property
@@ -177,6 +184,7 @@ class ToolCalls:
                 characters=run.plan.limits.tool_characters,
                 on_result=add_result,
                 on_start=self._report_call,
+                on_output=lambda call, text: self._output(call.tool_call_id, text),
             )
         except BaseException:
             unasked = [*asked, *(call for call in calls if call.tool_call_id in waiting)]
@@ -390,7 +398,7 @@ class AgentLoop:
             above=above,
             on_child_wait=self._clock.on_child_wait,
         )
-        self.calls = ToolCalls(self.calling_run, stream.emit, results.corrections)
+        self.calls = ToolCalls(self.calling_run, stream.emit, results.corrections, stream.add_output)
         self._fitting = Fitting(self.calling_run, results.corrections)
         self._handed = resumed.suspension.handed if resumed else ()
         self._pending: tuple[Pending, ...] = ()
@@ -462,6 +470,7 @@ class AgentLoop:
         if self._resumed is not None and (outcome := await self._resume(self._resumed)):
             return outcome
         while (outcome := self._start_step()) is None:
+            await self._take_steering()
             response = await self._ask()
             calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
             if outcome := await (self._handle_calls(response, calls) if calls else self._end(response)):
@@ -475,6 +484,20 @@ class AgentLoop:
             return self._limit_reached(limit)
         above = self.calling_run.above
         return above.next_step() if above is not None else None
+
+    async def _take_steering(self) -> None:
+        """Add the messages that people sent for this step. A text that the model is to continue gets none."""
+        while self._stream.steering and isinstance(self.messages.messages[-1], ModelRequest):
+            steering = self._stream.steering.popleft()
+            if steering.is_taken.done():  # it was taken back
+                continue
+            try:
+                await self._store(steering.message)
+            finally:
+                if is_taken := self.messages.messages[-1] is steering.message:  # also if the run was stopped meanwhile
+                    self._stream.steered.append(steering_id(steering.message))
+                    self._stream.emit(("user_message", steering.text))
+                steering.settle(is_taken=is_taken)
 
     async def _ask(self) -> ModelResponse:
         """Return the next response. As long as nothing of it has come, the next model can stand in for this one."""

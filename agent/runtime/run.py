@@ -21,12 +21,12 @@ from agent.events import Event, EventQueue, Observers, RunEnded, RunStarted
 from agent.keyword_arguments import ExplainsAttributes, no_attribute
 from agent.messages.adapt import check_prompt
 from agent.providers.connection import ChosenLater
-from agent.responses import Response
+from agent.responses import Response, fix_surrogates, steering_message
 from agent.result import FinishReason, Journal, OutputT, RunPlan, RunResult
 from agent.runtime.agent_loop import AgentLoop, MessageLog, ResultBuilder
 from agent.runtime.children import AgentCall, CallingRun
 from agent.runtime.outcome import INTERNAL_ERROR, Outcome
-from agent.runtime.run_stream import RunStream
+from agent.runtime.run_stream import RunStream, Steering
 from agent.runtime.usage import UsageMeter
 from agent.suspension.suspended_run import Resumption
 from agent.system.threads import run_to_completion
@@ -111,6 +111,29 @@ class Run(ExplainsAttributes, RunStream[OutputT]):
     def refuse(self, failure: BaseException) -> None:
         """End a run that has not begun, because its conversation could not be claimed for it."""
         self.publish(self._results.minimal(Outcome.from_store_failure(failure)))
+
+    def steer(self, text: str, *, id: str = "") -> "asyncio.Future[bool]":
+        """Send the model another message at its next step, after the results of the tools that are running.
+
+        The future is True once the message is part of the conversation, with this `id` if it is given, and False if the
+        run ends before another step: then send the message as the next one. Cancel the future to take the message back.
+        A run without tools has one step. Call it in the event loop of the run. Raises `InputError` for an empty text.
+        """
+        if not isinstance(cast(object, text), str) or not text.strip():
+            raise InputError("steer takes the text of a message, which must not be empty.")
+        taken = asyncio.get_running_loop().create_future()
+        steering = Steering(text, steering_message(fix_surrogates(text), id or uuid4().hex), taken)
+        if self._is_ending or self.result is not None or self.cancel_reason is not None:
+            steering.settle(is_taken=False)
+        else:
+            self.steering.append(steering)
+        return taken
+
+    @property
+    def takes_steering(self) -> bool:
+        """True if another step can follow: the run has tools, and no end yet."""
+        plan = self._plan
+        return not self._is_ending and self.result is None and bool(plan.tools or plan.toolsets or plan.documents)
 
     # The view of readers
 

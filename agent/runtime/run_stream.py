@@ -4,15 +4,48 @@
 """
 
 import asyncio
+from collections import deque
 from contextlib import suppress
+from dataclasses import dataclass
+from math import inf
 from time import monotonic
 from typing import Any, Generic
 
+from pydantic_ai.messages import ModelRequest
+
 from agent.errors import InputError
-from agent.events import Observers, ResponseEmitted, RunCancelled, RunEnded, StateSnapshot, UserInputRequested
+from agent.events import (
+    Observers,
+    ResponseEmitted,
+    RunCancelled,
+    RunEnded,
+    StateSnapshot,
+    ToolOutput,
+    UserInputRequested,
+)
 from agent.providers.retry import Wait
 from agent.responses import PART_SEPARATOR, BubbleMarker, Piece, Response, make_response
 from agent.result import OutputT, RunResult
+
+MOST_OUTPUT = 50_000
+"""The most characters that are shown of what a running tool yields."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Steering:
+    """A message for the next step of a run. `is_taken` gets True once the run has stored it, or False if it never will.
+
+    Whoever sent it can cancel `is_taken` to take it back.
+    """
+
+    text: str
+    message: ModelRequest
+    is_taken: asyncio.Future[bool]
+
+    def settle(self, *, is_taken: bool) -> None:
+        """Say what has become of the message. A second call does nothing."""
+        if not self.is_taken.done():
+            self.is_taken.set_result(is_taken)
 
 
 class RunStream(Generic[OutputT]):
@@ -40,6 +73,13 @@ class RunStream(Generic[OutputT]):
         """
         self.result: RunResult[OutputT] | None = None
         """The result, or None before the end."""
+        self.outputs: list[tuple[str, str]] = []
+        """The texts that running tools have yielded, with the ids of their calls."""
+        self._output_left = dict[str, int]()
+        self.steering = deque[Steering]()
+        """The messages that wait for the next step."""
+        self.steered: list[str] = []
+        """The ids of those that the model has got."""
         self._ignore_reasoning = ignore_reasoning
         self._has_hidden = False
         self._mark = BubbleMarker()
@@ -63,15 +103,26 @@ class RunStream(Generic[OutputT]):
                 break
         return "".join(reversed(texts))
 
-    async def wait_for_update(self, seen: int, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - it does not raise
+    async def wait_for_update(
+        self,
+        seen: int,
+        *,
+        outputs: float = inf,
+        timeout: float | None = None,  # noqa: ASYNC109 - it does not raise
+    ) -> None:
         """Wait until there are more than `seen` responses, the run has ended, or `waiting` changes.
 
-        Returns after `timeout` seconds at the latest.
+        Returns after `timeout` seconds at the latest, and if tools have yielded more than `outputs` texts.
         """
         before = self.waiting
         try:
             async with asyncio.timeout(timeout):
-                while len(self.responses) <= seen and not self.done and self.waiting is before:
+                while (
+                    len(self.responses) <= seen
+                    and not self.done
+                    and self.waiting is before
+                    and len(self.outputs) <= outputs
+                ):
                     self._updated.clear()
                     await self._updated.wait()
         except TimeoutError:
@@ -135,6 +186,16 @@ class RunStream(Generic[OutputT]):
         if self.observers:
             self.observers(ResponseEmitted(self.responses[-1]))
 
+    def add_output(self, call_id: str, text: str) -> None:
+        """Show a text that a running tool has yielded. Of one call, `MOST_OUTPUT` characters are shown."""
+        left = self._output_left.get(call_id, MOST_OUTPUT)
+        self._output_left[call_id] = left - len(text)
+        if left > 0 and text:
+            self.outputs.append((call_id, text[:left]))
+            self._updated.set()
+            if self.observers:
+                self.observers(ToolOutput(call_id, text[:left]))
+
     def set_waiting(self, wait: Wait | None) -> None:
         """Tell the readers what the run is waiting for, if anything."""
         self.waiting = wait
@@ -152,6 +213,8 @@ class RunStream(Generic[OutputT]):
         if result.failed:
             self._append(("error", result.note.detail))
         self.result = result
+        while self.steering:
+            self.steering.popleft().settle(is_taken=False)
         self._text_ended.set()
         self._updated.set()
         if self.observers:  # last, after the readers are awake

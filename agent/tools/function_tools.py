@@ -11,10 +11,11 @@ import json
 import logging
 import re
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from types import FunctionType, MethodType
 from typing import Any, Generic, Protocol, cast, overload, runtime_checkable
 
 import pydantic_ai
@@ -170,7 +171,8 @@ class Tool(Generic[P, R]):
     arguments are then passed by keyword, unchecked, as the model wrote them. Raises `InputError` if no schema can be
     made of the signature, and for a name that providers refuse.
 
-    The function returns text, `BinaryContent`, a Pillow image, a list of these, or anything with a JSON form. The model
+    The function returns text, `BinaryContent`, a Pillow image, a list of these, or anything with a JSON form. An async
+    generator yields pieces of text: each is shown while the tool runs, and the result is all of them joined. The model
     gets at most `Limits.tool_characters` of it, and is told if there were more.
     """
 
@@ -206,12 +208,12 @@ class Tool(Generic[P, R]):
                 self.function, self.name, self.description or None, dict(self.schema)
             )
         text = self.description or None
-        return pydantic_ai.Tool[None](self.function, name=self.name, description=text, takes_ctx=False)
+        return pydantic_ai.Tool[None](_returning(self.function), name=self.name, description=text, takes_ctx=False)
 
     @property
     def is_async(self) -> bool:
         """True if a call can be interrupted. A plain function cannot: it runs in a thread."""
-        return inspect.iscoroutinefunction(self.function)
+        return inspect.iscoroutinefunction(self.function) or inspect.isasyncgenfunction(self.function)
 
     @property
     def definition(self) -> ToolDefinition:
@@ -238,6 +240,18 @@ class Tool(Generic[P, R]):
     def __wrapped__(self) -> Callable[P, R]:
         """The function. `inspect.signature` and editors read its signature here."""
         return self.function
+
+
+def _returning(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an async generator function as if it returned a text, for its schema, and any other function as it is."""
+    if not inspect.isasyncgenfunction(function):
+        return function
+    whole: Any = getattr(function, "__func__", function)
+    made = FunctionType(whole.__code__, whole.__globals__, whole.__name__, whole.__defaults__, whole.__closure__)
+    made.__kwdefaults__, made.__doc__, made.__module__ = whole.__kwdefaults__, whole.__doc__, whole.__module__
+    made.__annotations__ = {**whole.__annotations__, "return": str}
+    bound = getattr(function, "__self__", None)
+    return made if bound is None else MethodType(made, bound)
 
 
 def _fault(function: Callable[..., Any]) -> str:
@@ -361,17 +375,21 @@ async def execute(
     *,
     timeout: float,  # noqa: ASYNC109 - not raised
     characters: int = MAX_RESULT,
+    on_output: Callable[[str], None] = lambda _: None,
 ) -> ToolReturnPart:
     """Run one call and return its result. `timeout` in seconds applies to tools without their own.
 
-    The result has at most about so many `characters`. The metadata of one that was cut has the length of the whole one.
+    `on_output` gets each text that the tool yields. The result has at most about so many `characters`. The metadata of
+    one that was cut has the length of the whole one.
     """
-    result = await _execute(tools, call, timeout)
+    result = await _execute(tools, call, timeout, on_output)
     content, note, length = cut_content(result.content, characters)
     return with_note(replace(result, content=content, metadata={CUT: length}), note) if note else result
 
 
-async def _execute(tools: Mapping[str, Tool], call: ToolCallPart, seconds: float) -> ToolReturnPart:
+async def _execute(
+    tools: Mapping[str, Tool], call: ToolCallPart, seconds: float, on_output: Callable[[str], None]
+) -> ToolReturnPart:
     wanted = tools.get(call.tool_name)
     if wanted is None:
         known = ", ".join(tools) or "none"
@@ -385,7 +403,7 @@ async def _execute(tools: Mapping[str, Tool], call: ToolCallPart, seconds: float
     except Exception as error:  # from a validator of the tool itself
         return _failure_result(call, f"The arguments do not fit: {type(error).__name__}: {error}")
     limit = wanted.timeout or seconds
-    work = asyncio.create_task(_invoke(wanted.function, args, kwargs), name=call.tool_call_id)
+    work = asyncio.create_task(_invoke(wanted.function, args, kwargs, on_output), name=call.tool_call_id)
     try:
         if not await _finish_or_abandon(work, limit):
             return _failure_result(call, f"The tool took longer than {limit:g} s and was given up.")
@@ -412,11 +430,13 @@ async def execute_all(
     characters: int = MAX_RESULT,
     on_result: Callable[[ToolReturnPart], None],
     on_start: Callable[[ToolCallPart], None] = lambda _: None,
+    on_output: Callable[[ToolCallPart, str], None] = lambda _, __: None,
 ) -> None:
     """Run calls concurrently and pass each result to `on_result` as it comes. Return when each call has one.
 
-    `on_start` gets each call in the task that makes it. On cancellation, each call without a result first gets one; its
-    metadata says `left_running` if the tool could not be interrupted.
+    `on_start` gets each call in the task that makes it, and `on_output` each text that its tool yields. On
+    cancellation, each call without a result first gets one; its metadata says `left_running` if the tool could not be
+    interrupted.
     """
     if not calls:
         return
@@ -424,7 +444,8 @@ async def execute_all(
 
     async def one(call: ToolCallPart) -> None:
         on_start(call)
-        result = await execute(tools, call, timeout=timeout, characters=characters)
+        given = partial(on_output, call)
+        result = await execute(tools, call, timeout=timeout, characters=characters, on_output=given)
         if unanswered.pop(call.tool_call_id, None):
             on_result(result)
 
@@ -481,8 +502,10 @@ def _retrieve_exception(work: asyncio.Task[Any]) -> None:
         work.exception()
 
 
-async def _invoke(function: Function, args: list[Any], kwargs: dict[str, Any]) -> Any:
+async def _invoke(function: Function, args: list[Any], kwargs: dict[str, Any], on_output: Callable[[str], None]) -> Any:
     try:
+        if inspect.isasyncgenfunction(function):
+            return await _all_of(function(*args, **kwargs), on_output)
         if inspect.iscoroutinefunction(function):
             return await function(*args, **kwargs)
         value = await _in_thread(lambda: function(*args, **kwargs))
@@ -491,6 +514,18 @@ async def _invoke(function: Function, args: list[Any], kwargs: dict[str, Any]) -
         raise
     except BaseException as error:  # SystemExit and KeyboardInterrupt would end the loop itself
         raise RuntimeError(f"the tool raised {type(error).__name__}") from error
+
+
+async def _all_of(pieces: AsyncGenerator[Any], on_output: Callable[[str], None]) -> str:
+    """Return the texts that a tool yields as one text, and show each as soon as it is there."""
+    out = list[str]()
+    async with aclosing(pieces):
+        async for piece in pieces:
+            if not isinstance(piece, str):
+                raise ToolError(f"A tool that yields must yield texts, not {type(piece).__name__}.")
+            out.append(piece)
+            on_output(fix_surrogates(piece))
+    return "".join(out)
 
 
 async def _in_thread(function: Callable[[], Any]) -> Any:

@@ -32,7 +32,7 @@ from agent.messages.repair import count_bytes
 from agent.rendering.html import LONGEST_WRITTEN, pretty_json, without_mark_signs
 from agent.rendering.sources import Mark, Source, Sources
 from agent.rendering.steps import ASK_USER, has_failed, tool_title
-from agent.responses import BubbleMarker, Response, pieces_with_texts
+from agent.responses import BubbleMarker, Response, pieces_with_texts, steered_text
 from agent.system.threads import Threads
 
 DELETED = _("An attachment that was deleted.")
@@ -230,6 +230,7 @@ def _answer(entries: Sequence[Entry], translator: Translator) -> Iterator[Block]
                 yield from asked
                 model = model if response.type == "tool_call" else ""  # its name comes again after the user's
                 continue
+            model = "" if response.type == "user_message" else model
             for block in _response_blocks(response, translator):
                 thinks = block.type == "reasoning" and not block.joins
                 yield replace(block, citations=tuple(citations), seconds=next(seconds, 0.0) if thinks else 0.0)
@@ -257,7 +258,10 @@ def _asked(response: Response, failed: Set[str], translator: Translator) -> list
 
 
 def _prompt(entry: Entry) -> UserPromptPart | None:
+    """Return the message that begins a turn. One that has steered a run is part of the answer."""
     if not isinstance(entry.message, ModelRequest):
+        return None
+    if steered_text(entry.message) is not None:
         return None
     return next((part for part in entry.message.parts if isinstance(part, UserPromptPart)), None)
 
@@ -295,6 +299,9 @@ def _response_blocks(response: Response, translator: Translator) -> Iterator[Blo
             yield Block(type="result", text=str(content["content"]), title=title, is_failed=has_failed(content))
             for item in content.get("files", ()):
                 yield from _linked(item)
+        case "user_message":
+            yield Block(type="user", title=translator(_("You")))
+            yield Block(type="text", text=str(content))
         case "error":
             yield Block(type="problem", text=str(content))
 

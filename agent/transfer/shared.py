@@ -37,6 +37,7 @@ from agent.history import Entry, Note, Timings
 from agent.i18n.text import _
 from agent.i18n.translator import Translator
 from agent.rendering.sources import DOCUMENT
+from agent.responses import STEERED, steered_text
 
 NOT_INCLUDED = _("An attachment that is not part of this link.")
 
@@ -73,7 +74,8 @@ class _Reader:
 
     def message(self, message: ModelMessage) -> ModelMessage:
         if isinstance(message, ModelRequest):
-            return ModelRequest(parts=[*self._request_parts(message)], timestamp=message.timestamp)
+            mark = {STEERED: ""} if steered_text(message) is not None else None
+            return ModelRequest(parts=[*self._request_parts(message)], timestamp=message.timestamp, metadata=mark)
         return ModelResponse(
             parts=[*self._response_parts(message)],
             model_name=message.model_name,

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import gradio as gr
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.middleware import Middleware
 
 from agent.errors import AgentError
@@ -414,13 +414,38 @@ def add_health_routes(app: FastAPI, models: Models, live_runs: LiveRuns, health:
     app.add_api_route("/readyz", readyz)
 
 
+ABOUT_ROUTES = """\
+# {title}
+
+> A chat page for AI models. A person can open {root}/ and type. Programs use these routes, with JSON bodies.
+
+Visitors are known by the cookie that `GET {root}/` sets: send it with each request. Chats belong to their visitor.
+
+- `{root}/?prompt=TEXT&model=NAME` opens the page with a text in the box and a chosen model. It sends nothing.
+- `POST {root}/conversations` with `{{"text": "..."}}` begins a chat: `{{"conversation": "ID", "run": "RUN"}}`.
+- `GET {root}/runs/RUN/events` streams the answer as Server-Sent Events, up to the event `end`.
+- `POST {root}/conversations/ID/messages` with `{{"text": "..."}}` sends the next message.
+- `POST {root}/conversations/ID/stop` stops the answer that is being written.
+- `GET {root}/conversations` lists the chats of the visitor, with `?q=WORDS` those that have these words.
+- `GET {root}/export/ID?format=markdown` returns a chat as text.
+- `GET {root}/healthz` says that the server lives, and `GET {root}/readyz` that it takes messages.
+- `GET {root}/v1/models` and `POST {root}/v1/chat/completions` speak OpenAI's API, unless the owner has closed them.
+
+An error has a status of 400 or more and a sentence in `detail`. 429 means: wait for as long as it says.
+"""
+
+
 def add_page_routes(app: FastAPI, title: str, root_path: str) -> None:
-    """Add the manifest and the icons of the page."""
+    """Add the manifest and the icons of the page, and `/llms.txt`, which tells programs how to use it."""
 
     async def app_manifest(request: Request) -> Response:
         return JSONResponse(manifest(title, root_url(request, root_path)), media_type="application/manifest+json")
 
+    async def llms(request: Request) -> Response:
+        return PlainTextResponse(ABOUT_ROUTES.format(title=title, root=root_url(request, root_path).rstrip("/")))
+
     app.add_api_route(MANIFEST, app_manifest)
+    app.add_api_route("/llms.txt", llms)
     for path, (name, kind) in ICONS.items():
         headers = {"cache-control": "public, max-age=86400"}
         app.add_route(path, _always(Response((STATIC / name).read_bytes(), media_type=kind, headers=headers)))

@@ -72,6 +72,11 @@ class _Stop(_Body):
     run: str = ""
 
 
+class _Steer(_Body):
+    text: str
+    id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+
+
 class _Edit(_Body):
     text: str
 
@@ -86,6 +91,7 @@ _KNOWN: dict[type[_Body], str] = {
     ' "compare": [{"model": "..."}], "each_from_own": true,'
     ' "question": {"run": "...", "call": "..."}, "settings": {"model": "..."}}',
     _Stop: '{"run": "..."} or no body',
+    _Steer: '{"text": "...", "id": "..."}',
     _Edit: '{"text": "...", "settings": {"model": "..."}}',
     _Continue: '{"settings": {"model": "..."}} or {"run": "..."}',
     _Body: '{"settings": {"model": "..."}}',
@@ -116,6 +122,7 @@ class MessageRoutes:
         for path, method, handler in (
             ("/conversations", "POST", self._begin),
             (chat + "/messages", "POST", self._send),
+            (chat + "/steer", "POST", self._steer),
             (chat + "/stop", "POST", self._stop),
             (chat + "/window", "GET", self._window),
             (chat + "/summary", "POST", self._summarize),
@@ -201,6 +208,13 @@ class MessageRoutes:
             return None
         bodies = [_Body(settings=settings) for settings in sent.compare[:MOST_MODELS]]
         return OtherModels([self._choices(request, visitor, body) for body in bodies], sent.each_from_own)
+
+    async def _steer(self, request: Request, owner: str) -> Any:
+        """Send the running answer a message, and wait until its model gets it, or the answer has ended without."""
+        sent, visitor = await self._read(request, _Steer), await self._visitor(request, owner)
+        conversation = await self._id(request, owner)
+        steering = self._conversations.steer(visitor, conversation, sent.text, MessageId(sent.id))
+        return {"steered": await result_unless_gone(request, steering)}
 
     async def _stop(self, request: Request, owner: str) -> Any:
         """Stop the answer, or with a run only one of those that stand side by side."""

@@ -24,7 +24,10 @@ from agent.web.middleware.isolation import visitor_id_of
 PROGRESS_SECONDS = 0.5
 """Seconds before progress is shown, and between checks whether the page is gone."""
 SAMPLES = Path(__file__).parent / "ui" / "samples"
-EXAMPLE_FILES = {"picture": str(SAMPLES / "chart.png"), "sound": str(SAMPLES / "notes.wav")}
+EXAMPLE_FILES = {
+    name: str(SAMPLES / file)
+    for name, file in {"picture": "chart.png", "sound": "notes.wav", "document": "house-rules.pdf"}.items()
+}
 """The files of the examples by their names, with which every visitor can send them."""
 
 PROGRAM_FAILED = _("Something went wrong in this program; its log has the details.")

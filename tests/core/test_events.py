@@ -1,7 +1,8 @@
 """The events of a run for a reader: all in their order, the conversation in mid-run, and how the run ended."""
 
+import asyncio
 import inspect
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 from pydantic_ai.messages import ModelMessage
@@ -19,7 +20,7 @@ from agent import (
     ask_user,
     tool,
 )
-from agent.events import Observer, ResponseEmitted, RunStarted
+from agent.events import Observer, ResponseEmitted, RunStarted, ToolCallEnded, ToolOutput
 from agent.messages.repair import repair
 from agent.runtime import agent_loop
 from agent.runtime.run import Run
@@ -191,3 +192,73 @@ async def test_charts_are_the_pictures_of_tools_by_name() -> None:
     assert list(result.charts) == ["plot", "plot-2"]
     assert list(result.charts.values()) == list(result.files)
     assert (await Agent(FakeConnection([ANSWER])).ask("Go on", context=result.context)).charts == {}
+
+
+# What a tool yields
+
+
+async def counted(upto: int) -> AsyncIterator[str]:
+    """Count.
+
+    Args:
+        upto: The last number.
+    """
+    for number in range(1, upto + 1):
+        yield f"{number}\n"
+
+
+COUNTING = Step([Call("counted", '{"upto": 3}', "c1")])
+
+
+async def test_texts_of_a_tool_come_while_it_runs() -> None:
+    run = Agent(FakeConnection([COUNTING, ANSWER]), tools=[counted]).run("Count.")
+    events = await listed(run)
+    kinds = [type(event) for event in events]
+    assert [event.content for event in events if isinstance(event, ToolOutput)] == ["1\n", "2\n", "3\n"]
+    assert kinds.index(ToolOutput) < kinds.index(ToolCallEnded)
+    [result] = [one for one in run.responses if one.type == "tool_call_result"]
+    assert (result.content["content"], result.content["is_error"]) == ("1\n2\n3\n", False)
+
+
+async def test_tool_that_yields_is_stopped_at_once() -> None:
+    closed = asyncio.Event()
+
+    async def endless() -> AsyncIterator[str]:
+        """Go on."""
+        try:
+            yield "Begun."
+            await asyncio.get_running_loop().create_future()
+        finally:
+            closed.set()
+
+    run = Agent(FakeConnection([Step([Call("endless", "{}", "c1")]), ANSWER]), tools=[endless]).run("Go.").start()
+    while not run.outputs:
+        await run.wait_for_update(9, outputs=0)
+    run.cancel()
+    result = await run
+    assert closed.is_set()
+    assert result.note.detail == "Stopped."
+
+
+@pytest.mark.parametrize("value", [7, b"x", None])
+async def test_tool_must_yield_texts(value: object) -> None:
+    async def odd() -> AsyncIterator[object]:
+        """Be odd."""
+        yield value
+
+    run = Agent(FakeConnection([Step([Call("odd", "{}", "c1")]), ANSWER]), tools=[odd]).run("Go.")
+    await run
+    [failed] = [one for one in run.responses if one.type == "tool_call_result"]
+    assert failed.content["is_error"]
+    assert "must yield texts" in failed.content["content"]
+
+
+async def test_long_output_is_shown_in_part() -> None:
+    async def long() -> AsyncIterator[str]:
+        """Say much."""
+        for _ in range(8):
+            yield "x" * 10_000
+
+    run = Agent(FakeConnection([Step([Call("long", "{}", "c1")]), ANSWER]), tools=[long]).run("Go.")
+    await run
+    assert sum(len(text) for _, text in run.outputs) == 50_000

@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Locator, Route, expect
+from tests.support.seeded_turns import seed
 
 from tests.conftest import App, Visitor, becomes
 from tests.support.http_client import marker
 from tests.support.scripted_server import Running
-from tests.support.seeded_turns import seed
 
 Visit = Callable[..., Visitor]
 

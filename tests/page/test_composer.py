@@ -1,6 +1,7 @@
 """The composer keeps what is typed or attached while a message is sent. Its files are chips, its buttons stay."""
 
 from collections.abc import Callable
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Route, expect
@@ -8,7 +9,7 @@ from playwright.sync_api import Route, expect
 from tests.conftest import App, Visitor
 from tests.peers.axe import grave
 from tests.support.media_files import picture
-from tests.support.scripted_server import Running
+from tests.support.scripted_server import Config, Running, running
 
 pytestmark = pytest.mark.browser
 
@@ -215,3 +216,51 @@ def test_pasted_text_wins_over_its_picture(app: App, visit: Visit, text: str, na
     visitor = visit(app.url)
     assert visitor.box.evaluate(PASTE, [text, name]) is not bool(attached)
     expect(visitor.page.locator("#composer .file")).to_have_count(attached)
+
+
+HOSTILE = "!text <img src=x onerror=alert(1)>\n\u202e${{7*7}} " + "x" * 30_000
+
+
+def test_address_fills_the_composer_and_sends_nothing(app: App, visit: Visit, model_server: Running) -> None:
+    visitor = visit(app.url)
+    visitor.ask("!text Earlier.")
+    page, before = visitor.page, len(model_server.journal())
+    wanted = "Which is best?\n<b>Why?</b>"
+    visitor.open(f"{app.url}/?prompt={quote(wanted)}&model=qwen")
+    expect(visitor.box).to_have_value(wanted)
+    expect(page.locator(":root[data-chat=empty]")).to_have_count(1)  # not in the chat of before
+    expect(page).to_have_url(f"{app.url}/")
+    visitor.reload()
+    expect(visitor.box).to_have_value(wanted)  # once, as a draft
+    visitor.open(f"{app.url}/?prompt={quote(wanted)}")
+    expect(visitor.box).to_have_value(wanted)
+    assert len(model_server.journal()) == before
+    visitor.box.press("Enter")
+    expect(visitor.mine).to_contain_text("<b>Why?</b>")
+    visitor.idle()
+
+
+def test_hostile_address_is_only_text(app: App, visit: Visit, model_server: Running) -> None:
+    visitor, before = visit(app.url, fresh=True), len(model_server.journal())
+    alerts = list[str]()
+    visitor.page.on("dialog", lambda dialog: (alerts.append(dialog.message), dialog.dismiss()))
+    visitor.open(f"{app.url}/?prompt={quote(HOSTILE)}&model={quote('<img src=x onerror=alert(2)>' * 50)}")
+    expect(visitor.box).to_have_value(HOSTILE[:20_000])
+    expect(visitor.hint).not_to_be_empty()  # there is no such model
+    expect(visitor.page.locator("img[src=x]")).to_have_count(0)
+    assert alerts == []
+    assert len(model_server.journal()) == before
+    visitor.open(f"{app.url}/?prompt=&model=%20")
+    expect(visitor.page.locator("#model-button")).not_to_have_text("")
+
+
+def test_address_chooses_the_model(start_app: Callable[..., App], visit: Visit) -> None:
+    with running(Config(rate=0, models=("one", "two"))) as server:
+        own = start_app(VLLM_BASE_URL=server.base_url)
+        visitor = visit(own.url)
+        expect(visitor.page.locator("#model-button")).to_have_text("one")
+        visitor.open(f"{own.url}/?model=vllm:two&prompt=Hi")
+        expect(visitor.page.locator("#model-button")).to_have_text("two")
+        visitor.box.press("Enter")
+        expect(visitor.caption).to_be_visible()
+        assert server.journal()[-1]["body"]["model"] == "two"

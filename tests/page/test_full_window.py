@@ -30,6 +30,17 @@ def fill(visitor: Visitor) -> None:
         visitor.ask(f"{word}: {'a few words more ' * 40}")
 
 
+def assert_agree(figures: str) -> None:
+    """The percentage is that of the tokens beside it, and these and those kept free are the whole window."""
+    percent, used, room, free = (
+        int(number.replace(",", ""))
+        for pattern in (r"(\d+)\s?%", r"([\d,]+) of", r"of ([\d,]+) tokens", r"([\d,]+) tokens are kept free")
+        for number in re.findall(pattern, figures)[:1]
+    )
+    assert percent == round(100 * used / room)
+    assert room + free == 4_096
+
+
 @pytest.mark.gate("A chat that fills the model's window is summarized by a click, and sent whole again by another one.")
 @pytest.mark.parametrize(
     ("phone", "dark"),
@@ -60,7 +71,8 @@ def test_full_window_is_summarized_and_whole_again(
     expect(note).to_contain_text("fills the model's window. Soon its oldest messages")
     ring.click()
     figures = page.get_by_role("dialog", name="The model's window")
-    expect(figures).to_contain_text("of 4,096 tokens are used")
+    expect(figures).to_contain_text("tokens are used")
+    assert_agree(figures.inner_text())
     visitor.shot(f"{name}-1-full")
     page.keyboard.press("Escape")
     expect(figures).to_be_hidden()

@@ -2,13 +2,15 @@
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from html import unescape
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Route, expect
 
 from agent.i18n.translator import LANGUAGES, Translator
-from agent.models.catalog import load_catalog
+from agent.models.catalog import ModelSpec, load_catalog
+from agent.models.weights import SMOLLM2
 from agent.web.ui.examples import examples
 from agent.web.ui.theme import COLOURS
 from tests.conftest import App, Visitor, becomes
@@ -98,6 +100,20 @@ def test_examples_suit_model_and_bring_files(language: str) -> None:
         assert len(set(offered)) == len(offered)
         assert ("picture" in files) == (spec is not None and spec.image)
         assert ("sound" in files) == (spec is not None and spec.audio)
+        assert spec is None or spec.tools != "none" or "document" not in files
+        assert "data-tools" not in shown
+
+
+def test_examples_with_tools_suit_model_and_place() -> None:
+    """A model with tools gets a document, a page to preview, and a tool if that is there. The others get none."""
+    able = ModelSpec(id="vllm:able", name="able", label="Able", provider="vllm", tools="native")
+    for spec in (able, replace(able, image=True), replace(able, tools="none"), SMOLLM2.spec):
+        for tools in ((), ("nap",), ("calculate", "nap")):
+            shown = examples(spec, Translator("en"), tools)
+            can = spec.tools != "none"
+            assert ("data-tools" in shown) == (can and "calculate" in tools)
+            assert ("data-file=document" in shown) == ("web page" in shown) == can
+            assert shown.count("<button") <= 4
 
 
 # In a browser
@@ -296,6 +312,25 @@ def test_example_picture_reaches_model(sized: Callable[..., Visitor], sees: tupl
     expect(visitor.caption).to_be_visible()
     assert "data:image/" in str(server.journal()[-1]["body"]["messages"][-1]["content"])
     expect(visitor.mine.locator("img")).to_be_visible()
+
+
+@pytest.mark.browser
+def test_examples_use_a_document_and_a_tool(start_app: Callable[..., App], sized: Callable[..., Visitor]) -> None:
+    with running(Config(models=("Qwen/Qwen3-8B",), rate=200.0)) as server:
+        own = start_app('[agent]\ntools = ["agent.tools.builtin:calculate"]\n', VLLM_BASE_URL=server.base_url)
+        visitor = sized(SIZES["desktop"], own.url)
+        expect(visitor.examples).to_have_count(4)
+        visitor.shot("empty-tools")
+        visitor.examples.filter(has_text="Ask about a document").click()
+        expect(visitor.caption).to_be_visible()
+        assert "A lost key costs 45 euros." in str(server.journal()[-1]["body"]["messages"][-1]["content"])
+        assert "tools" not in server.journal()[-1]["body"]
+        expect(visitor.mine).to_contain_text("house-rules.pdf")
+        visitor.page.locator("#new").click()
+        visitor.examples.filter(has_text="Calculate with a tool").click()
+        expect(visitor.caption).to_be_visible()
+        assert [one["function"]["name"] for one in server.journal()[-1]["body"]["tools"]] == ["calculate"]
+        expect(visitor.page.get_by_role("switch", name="Tools")).to_be_checked()
 
 
 @pytest.mark.browser

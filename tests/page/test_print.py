@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import expect
 from pypdfium2 import PdfDocument
+from tests.support.seeded_turns import seed
 
 from tests.conftest import App, Visitor, becomes
-from tests.support.seeded_turns import seed
 
 pytestmark = pytest.mark.browser
 

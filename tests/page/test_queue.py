@@ -92,6 +92,84 @@ def test_queued_message_is_sent_at_the_end(app: App, visit: Visit, model_server:
     expect(visitor.mine).to_have_count(2)
 
 
+@pytest.mark.gate("A message can reach the model while it works with its tools.")
+@pytest.mark.parametrize(
+    ("phone", "dark"),
+    [
+        (False, False),
+        pytest.param(True, False, marks=pytest.mark.full),
+        pytest.param(False, True, marks=pytest.mark.full),
+    ],
+    ids=["light", "phone", "dark"],
+)
+def test_queued_message_steers_the_answer(
+    app: App, visit: Visit, model_server: Running, phone: bool, dark: bool
+) -> None:
+    visitor = visit(app.url, phone=phone, dark=dark)
+    name, hold = f"steer-{'phone' if phone else 'dark' if dark else 'light'}", f"STEER{phone}{dark}"
+    visitor.allow_tools()
+    visitor.say(f'!tokens 9 hold 3 {hold} !tool nap {{"seconds": 0}} !text Not this.')
+    expect(visitor.stop).to_be_visible()
+    visitor.say("!text Steered.")
+    now = queued(visitor).get_by_role("button", name="Send now")
+    expect(now).to_be_visible()
+    visitor.shot(f"{name}-1-queued")
+    now.click()
+    expect(queued(visitor)).to_contain_text("Sent: the model gets it at its next step")
+    expect(now).to_be_hidden()
+    expect(queued(visitor).get_by_role("button", name="Undo")).to_be_focused()
+    visitor.shot(f"{name}-2-sent")
+    model_server.release(hold)
+    expect(visitor.bubbles.filter(has_text="Steered.").last).to_be_visible()
+    expect(queued(visitor)).to_be_hidden()
+    visitor.idle()
+    visitor.shot(f"{name}-3-answered")
+    kinds = "[...document.querySelectorAll('#chat .turn .bubble')].map((one) => one.dataset.kind)"
+    shown = visitor.page.evaluate(kinds)
+    assert [kind for kind in shown if kind in ("user", "tool_call", "output_text")] == (
+        ["user", "output_text", "tool_call", "user", "output_text"]
+    )
+    assert visitor.page.evaluate("document.querySelectorAll('#chat .turn').length") == 1
+    visitor.reload()
+    expect(visitor.bubbles.filter(has_text="Steered.").last).to_be_visible()
+    assert visitor.page.evaluate(kinds) == shown
+    expect(visitor.box).to_have_value("")
+    expect(visitor.bubbles.filter(has_text="Not this.")).to_have_count(0)
+
+
+def test_message_that_comes_too_late_is_the_next_one(app: App, visit: Visit, model_server: Running) -> None:
+    visitor = visit(app.url)
+    visitor.allow_tools()
+    visitor.say("!tokens 9 hold 3 LATE")
+    expect(visitor.stop).to_be_visible()
+    visitor.say("!text The next one.")
+    queued(visitor).get_by_role("button", name="Send now").click()
+    expect(queued(visitor)).to_contain_text("Sent:")
+    model_server.release("LATE")
+    expect(visitor.bubbles.filter(has_text="The next one.").last).to_be_visible()
+    visitor.idle()
+    expect(visitor.page.locator("#chat .turn")).to_have_count(2)
+    assert requests(model_server, "!text The next one.") == 1
+
+
+def test_message_on_its_way_to_the_model_is_taken_back(app: App, visit: Visit, model_server: Running) -> None:
+    visitor = visit(app.url)
+    visitor.allow_tools()
+    visitor.say('!tokens 9 hold 3 BACK !tool nap {"seconds": 0} !text Done.')
+    expect(visitor.stop).to_be_visible()
+    visitor.say("my second thought")
+    queued(visitor).get_by_role("button", name="Send now").click()
+    expect(queued(visitor)).to_contain_text("Sent:")
+    with visitor.page.expect_event("requestfailed", lambda request: request.url.endswith("/steer")):
+        queued(visitor).get_by_role("button", name="Undo").click()
+    expect(visitor.box).to_have_value("my second thought")
+    expect(queued(visitor)).to_be_hidden()
+    model_server.release("BACK")
+    expect(visitor.bubbles.filter(has_text="Done.")).to_be_visible()
+    visitor.idle()
+    assert requests(model_server, "my second thought") == 0
+
+
 def test_queued_message_is_taken_back(app: App, visit: Visit, model_server: Running) -> None:
     visitor = visit(app.url)
     answering(visitor)

@@ -94,3 +94,17 @@ def test_unfolded_row_stays_where_it_is(visitor: Visitor, key: str) -> None:
     expect(to_end).to_be_hidden()  # the chat is at its end again
     visitor.ask(f"!text {LINES * 30} The end.")
     expect(visitor.caption).to_be_in_viewport()
+
+
+def test_output_of_a_running_tool_is_in_its_row(start_app: Callable[..., App], visit: Callable[..., Visitor]) -> None:
+    visitor = visit(start_app('[agent]\ntools = ["tests.support.slow_tools:tell"]\n').url)
+    visitor.allow_tools()
+    visitor.say('!tool tell {"text": "Reading <b>files</b>\\n3 of 9"} !text Done.')
+    step = visitor.chat.locator('.bubble[data-kind="tool_call"]')
+    expect(step.locator(".title")).to_have_text("Tell · 3 of 9")
+    step.locator("summary").click()
+    expect(step.locator("pre.output")).to_have_text("Reading <b>files</b>\n3 of 9")
+    visitor.shot("tool-output")
+    visitor.stop.click()
+    visitor.idle()
+    expect(step.locator(".title").first).to_have_text("Tell · failed: Cancelled before it finished")

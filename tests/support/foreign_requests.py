@@ -287,6 +287,8 @@ MATRIX: list[tuple[str, str, str, str, str | None, int | None]] = [
     ("suspended run", "answer elsewhere", "POST", "/conversations/$shared/messages",
      '{"text": "pear", "question": {"run": "$asking", "call": "$call"}}', 409),
     ("running answer", "say over http", "POST", "/conversations/$conversation/messages", '{"text": "!text pear"}', 409),
+    ("running answer", "steer over http", "POST", "/conversations/$conversation/steer",
+     '{"text": "!text pear", "id": "$entry"}', 200),
     ("running answer", "stop over http", "POST", "/conversations/$conversation/stop", "{}", None),
     ("running answer", "stop one over http", "POST", "/conversations/$conversation/stop", '{"run": "$run"}', None),
     ("suspended run", "stop over http", "POST", "/conversations/$waiting/stop", "{}", 204),

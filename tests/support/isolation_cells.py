@@ -131,6 +131,7 @@ CELLS: Mapping[tuple[str, str], tuple[str, ...] | str] = {
     ),
     ("running answer", "append"): (
         "running answer say over http",
+        "running answer steer over http",
         "running answer append",
         "session run",
         "session act",

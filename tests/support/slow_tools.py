@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 
 
 async def nap(seconds: float) -> str:
@@ -22,3 +23,13 @@ def block(seconds: float) -> str:
     """
     time.sleep(seconds)
     return "unblocked"
+
+
+async def tell(text: str) -> AsyncIterator[str]:
+    """Show a text and go on for ever.
+
+    Args:
+        text: What to show.
+    """
+    yield text
+    await asyncio.sleep(3600)

@@ -86,6 +86,35 @@ async def delays(answers: int) -> list[float]:
     return [one - other for one, other in zip(shown, said, strict=True)]
 
 
+async def test_output_of_a_tool_is_in_its_row_while_it_runs() -> None:
+    go = asyncio.Event()
+
+    async def build() -> AsyncGenerator[str]:
+        """Build."""
+        yield "Reading <b>…\n"
+        yield "2 of 9\n"
+        await go.wait()
+
+    script = [Step([Call("build", "{}", "c1")], "tool_call"), Step([Words("output_text", ["Done."])])]
+    live = LiveRuns(None).start(Agent(FakeConnection(script), tools=[build]).run("Build."), unstored())
+    while len(live.log.bubbles) < 1 or len(live.log.bubbles[0].output) < 1:
+        await live.log.wait_for_event(live.log.number, 60)
+    while "9" not in "".join(live.log.bubbles[0].output):
+        await live.log.wait_for_event(live.log.number, 60)
+    renderer, turn = TurnRenderer(ENGLISH), RunningTurn(live, [], {})
+    [call] = [one for one in renderer.render(turn.turn(0.0))["bubbles"] if one["kind"] == "tool_call"]
+    assert (call.get("title"), call["state"]) == ("Build · 2 of 9", "running")
+    assert call["blocks"][-1] == '<pre class="output">Reading &lt;b&gt;…\n2 of 9\n</pre>'
+    go.set()
+    await live.run
+    await live.log.publish()
+    [call] = [one for one in renderer.render(turn.turn(0.0))["bubbles"] if one["kind"] == "tool_call"]
+    assert (call.get("title"), len(call["blocks"])) == ("Build", 1)
+    outputs = [event.value for event in live.events if event.value["type"] == "tool_output"]
+    assert {one["call"] for one in outputs} == {"c1"}
+    assert "".join(one["content"] for one in outputs) == "Reading <b>…\n2 of 9\n"
+
+
 def test_log_adds_no_pause_of_its_own() -> None:
     """The stream of the model is already slower while many answers are written."""
     assert max(run_without_waiting(delays(60))) < EVENT_SECONDS + 0.001

@@ -1,5 +1,6 @@
 """The preview of a link to the page, its icons and its loading screen are ours, not Gradio's."""
 
+import re
 from collections.abc import Callable
 from html.parser import HTMLParser
 from io import BytesIO
@@ -92,6 +93,22 @@ def test_link_preview_is_customised(titled: App, headers: dict[str, str], root: 
     manifest = httpx.get(f"{titled.url}/manifest.json").json()
     assert manifest["name"] == TITLE
     assert [icon["src"] for icon in manifest["icons"]] == ["/chat/mark.svg", "/chat/icon-180.png", "/chat/icon-512.png"]
+
+
+def test_llms_text_names_routes_that_exist(titled: App) -> None:
+    answer = httpx.get(f"{titled.url}/llms.txt")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "text/plain; charset=utf-8")
+    assert answer.text.startswith(f"# {TITLE}\n")
+    assert len(answer.text) < 2_000
+    root = re.escape(f"http://{urlsplit(titled.url).netloc}/chat")
+    named = re.findall(rf"`(GET|POST) {root}(/[^`?]*)", answer.text)
+    assert len(named) > 8
+    for method, path in named:
+        found = httpx.request(method, titled.url + path.replace("RUN", "0" * 32).replace("ID", "0" * 32))
+        assert found.status_code in (200, 400, 401, 404), path
+        is_ours = "detail" in found.text or path.startswith(("/runs/", "/export/"))  # they tell a stranger no more
+        assert found.status_code != 404 or is_ours, path
+    assert set(re.findall(r"\{\w*\}", answer.text)) == set()
 
 
 def test_page_without_metas_keeps_its_scripts() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -376,6 +377,8 @@ def test_tool_runs_only_when_approved(asking: App, visit: Visit, model_server: R
     expect(question(visitor)).to_contain_text("Allow send to run with these values?")
     expect(question(visitor)).to_contain_text('"to": "Ann"')
     visitor.shot("approval")
+    expect(visitor.page).to_have_title(re.compile("^Waiting for you · "))
+    expect(visitor.page.locator("#chats li").get_by_label("Waiting for you")).to_be_attached()
     already = sent(asking)
     press(visitor, "Refuse")
     expect(visitor.bubbles.filter(has_text="Done.")).to_be_visible()
@@ -387,6 +390,7 @@ def test_tool_runs_only_when_approved(asking: App, visit: Visit, model_server: R
     expect(question(visitor)).to_have_count(0)
     visitor.idle()
     assert sent(asking) == [*already, "Ann: Hi!"]
+    expect(visitor.page).not_to_have_title(re.compile("Waiting"))
     visitor.say(SEND)
     expect(question(visitor)).to_be_visible()
     visitor.idle()

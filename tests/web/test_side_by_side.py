@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 from starlette.types import Receive, Scope, Send
 
-from agent.errors import AgentError, Conflict, InputError, Limited, NotFound
+from agent.errors import AgentError, Conflict, HistoryError, InputError, Limited, NotFound
 from agent.files.store import MediaStore
 from agent.history import Conversation, Entry, Note
 from agent.history.codec import dump_conversation, dump_entries
@@ -308,6 +308,71 @@ async def test_limits_count_each_answer(server: Running, tmp_path: Path) -> None
     with pytest.raises(Limited, match="3 messages a minute"):
         await house.ask(AGAIN, chat)
     assert len(await house.turns(chat)) == 1
+    await house.page.aclose()
+
+
+async def test_edit_asks_all_again(house: House) -> None:
+    chat = await house.ask(ASK)
+    [turn] = await house.turns(chat)
+    beta = turn["columns"][1]["id"].removeprefix("answer-")
+    await house.page.branches.choose("ann", chat, beta)
+    await house.page.edit(ANN, chat, beta, AGAIN, ALPHA)
+    await house.settle()
+    assert await house.columns(chat) == {"Alpha": "alpha knows why.", "Beta": "beta knows why."}
+    [edited] = await house.turns(chat)
+    versions = edited["question_versions"]
+    assert (versions["number"], len(versions["ids"])) == (2, 2)
+    await house.page.branches.choose("ann", chat, versions["ids"][0])
+    assert await house.columns(chat) == {"Alpha": "I am alpha.", "Beta": "I am beta."}
+
+
+async def test_edit_keeps_what_each_model_had_before(house: House) -> None:
+    chat = await house.ask(ASK)
+    await house.ask(AGAIN, chat)
+    second = (await house.turns(chat))[1]
+    await house.page.edit(ANN, chat, second["id"], ASK, ALPHA)
+    await house.settle()
+    assert await house.columns(chat) == {"Alpha": "I am alpha.", "Beta": "I am beta."}
+    edited = [one for one in await house.entries(chat) if is_prompt(one)][-2:]
+    first = [one for one in await house.entries(chat) if is_prompt(one)][:2]
+    parents = [one.parent_id for one in edited]
+    assert len({*parents}) == 2
+    for one, parent in zip(first, parents, strict=True):
+        assert parent in await house.store.following(await house.store.get(chat, owner="ann"), one.id)
+
+
+class FullFor(MemoryStore):
+    """A store that has no room for the first message to one model."""
+
+    def __init__(self, model: str, times: int) -> None:
+        super().__init__()
+        self._model, self._times = model, times
+
+    async def save(self, record: Conversation, entries: Sequence[Entry], events: Any = None) -> Conversation:
+        if self._times and any(entry.note.model == self._model for entry in entries):
+            self._times -= 1
+            raise HistoryError("The disk is full.")
+        return await super().save(record, entries, events)
+
+
+async def test_column_says_that_its_message_was_not_stored(server: Running, tmp_path: Path) -> None:
+    house = House(tmp_path, server, kept=FullFor("vllm:beta", 1))
+    live = await house.send(ASK)
+    assert [one["name"] for one in (await house.turns(live.conversation))[-1]["columns"]] == ["Alpha", "Beta"]
+    await house.settle()
+    columns = await house.columns(live.conversation)
+    assert columns["Alpha"] == "I am alpha."
+    assert "The disk is full." in columns["Beta"]
+    [turn] = await house.turns(live.conversation)
+    assert [one["is_chosen"] for one in turn["columns"]] == [True, False]
+    await house.page.aclose()
+
+
+async def test_store_that_stays_full_keeps_the_other_answers(server: Running, tmp_path: Path) -> None:
+    house = House(tmp_path, server, kept=FullFor("vllm:beta", 9))
+    live = await house.send(ASK, others=OTHERS)
+    await house.settle()
+    assert await house.columns(live.conversation) == {"Alpha": "I am alpha.", "Gamma": "I am gamma."}
     await house.page.aclose()
 
 

@@ -20,14 +20,22 @@ from agent.errors import AgentError, Conflict, InputError, NotFound, StoreUnavai
 from agent.history import HistoryStore, Note, RunEvent, UnfinishedRun
 from agent.i18n.text import LocalizedText, _
 from agent.providers.retry import Wait
-from agent.responses import make_response
+from agent.responses import make_response, steering_id
 from agent.runtime.run import Run
 from agent.system.request_queue import acting_for
 from agent.web.chat.journal import StoreJournal, request_of
 from agent.web.chat.recovery import LostRuns
 from agent.web.chat.stored_entries import last_turn
 from agent.web.chat.temporary_stores import is_temporary
-from agent.web.chat.transcript import NO_ENDING, TurnBubble, cited_texts, fold_responses, generated_files, relabel_last
+from agent.web.chat.transcript import (
+    NO_ENDING,
+    TurnBubble,
+    cited_texts,
+    fold_output,
+    fold_responses,
+    generated_files,
+    relabel_last,
+)
 
 IDLE_SECONDS = 1.0
 """Seconds after which readers of a silent run are woken anyway, so that the server notices if they are gone."""
@@ -137,6 +145,31 @@ class LiveRun:
         """Ask for the end of the answer, for the visitor."""
         self.run.cancel("user_request")
 
+    @property
+    def can_steer(self) -> bool:
+        """True if the model may take another message at its next step."""
+        return self.run.takes_steering
+
+    @property
+    def steered(self) -> Sequence[str]:
+        """The ids of the messages that have steered it, as far as this process knows them."""
+        return self.run.steered
+
+    async def steer(self, text: str, id_: str) -> bool:
+        """Send the model a message with this id at its next step. Return False if the answer ends before.
+
+        A caller that is cancelled takes it back. The same message once more takes the place of the first one.
+        """
+        for other in self.run.steering:
+            if steering_id(other.message) == id_:
+                other.is_taken.cancel()
+        taken = self.run.steer(text, id=id_)
+        try:
+            await asyncio.wait([taken])
+        finally:
+            taken.cancel()
+        return not taken.cancelled() and taken.result()
+
     async def pause(self, seconds: float) -> None:
         """Wait that long, or until no more text will come."""
         await self.run.wait_until_done(seconds)
@@ -174,7 +207,7 @@ class LiveRun:
         run, log, clock = self.run, self.log, asyncio.get_running_loop().time
         due = 0.0
         while not run.done:
-            await run.wait_for_update(log.seen, timeout=IDLE_SECONDS)
+            await run.wait_for_update(log.seen, outputs=log.outputs_seen, timeout=IDLE_SECONDS)
             if log.bubbles and (early := due - clock()) > 0:  # nothing delays the first text
                 await run.wait_until_done(early)
             due = clock() + EVENT_SECONDS
@@ -413,6 +446,7 @@ class StoredRun:
         self.events: Sequence[RunEvent] = self._events
         self.bubbles: Sequence[TurnBubble] = self._bubbles
         self.waiting: Wait | None = None
+        self.can_steer, self.steered = False, list[str]()  # only the process that writes it knows more
         self.ending: Ending | None = None
         self.is_end_stored = False  # so that pages read the store, which knows more of the run
         self._read_at = self._looked_at = -math.inf
@@ -504,7 +538,11 @@ class StoredRun:
                     self.waiting = wait if sentence else None
                 case {"type": "relabelled", "as": "output_text" | "reasoning" as kind}:
                     relabel_last(self._bubbles, kind)
-                case {"type": "output_text" | "reasoning" | "tool_call" | "tool_call_result" | "error"} as value:
+                case {"type": "tool_output", "call": str(call), "content": str(text)}:
+                    fold_output(self._bubbles, call, text)
+                case {
+                    "type": "output_text" | "reasoning" | "tool_call" | "tool_call_result" | "user_message" | "error"
+                } as value:
                     switched = bool(value["is_type_switched"]) or not self._bubbles
                     response = make_response(value["type"], value["content"], is_type_switched=switched)
                     fold_responses(self._bubbles, [response], [monotonic()])
@@ -519,7 +557,8 @@ OneAnswer = LiveRun | StoredRun
 class AnswersTogether:
     """Several answers to one message, with the calls of one and the id of the first. Pages follow all of them."""
 
-    resumed = False
+    resumed = can_steer = False
+    steered = ()
 
     def __init__(self, answers: Sequence[OneAnswer]) -> None:
         self.answers, first = tuple(answers), answers[0]

@@ -5,14 +5,15 @@ names the owner and is refused for conversations of other owners.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Sequence
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
 from pydantic_ai.messages import ModelResponse, UserContent
 
-from agent.errors import Conflict, InputError, NotFound, StoreUnavailable
+from agent.errors import AgentError, Conflict, InputError, NotFound, StoreUnavailable
 from agent.files.long_documents import without_passages
 from agent.files.references import with_data
 from agent.files.store import MediaStore
@@ -45,7 +46,7 @@ from agent.web.chat.questions import MESSAGE_GONE, QuestionId, Replies, parse_an
 from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.recovery import GOES_ON, LOST
 from agent.web.chat.sent_message import NO_MESSAGE_ID, MessageId, SentFile, has_typed_text, sent_files, typed_text
-from agent.web.chat.side_by_side import AnswerBranch, SharedRecord, begins_of
+from agent.web.chat.side_by_side import AnswerBranch, BranchJournal, SharedRecord, begins_of
 from agent.web.chat.storage_quota import StorageQuota, size_of
 from agent.web.chat.stored_entries import CHAT_CHANGED, last_prompt, last_turn, record_of, waits_for_answer
 from agent.web.chat.system_prompt import adapt_prompt, own_prompt
@@ -73,6 +74,8 @@ class StorageStatus:
             self.is_away = True
 
 
+log = logging.getLogger(__name__)
+
 WINDOWS = 2
 """Chats whose use of a window is counted at once. Others wait, and visitors take turns."""
 CONTINUE = _("Continue exactly where you stopped.")
@@ -89,6 +92,23 @@ class OtherModels:
 
     choices: Sequence[Choices]
     each_from_own: bool = True
+
+
+async def _keep_failed(failed: Sequence[tuple[RunSetup, LiveRun]]) -> None:
+    """Store the messages that could not be stored for some of several models, so that their columns say why."""
+    for setup, live in failed:
+        await live.wait_for_end()
+        journal, result = setup.journal, live.run.result
+        if isinstance(journal, BranchJournal) and result is not None:
+            try:
+                await journal.keep_failed(_prompt_of(setup), result.note)
+            except (AgentError, OSError) as error:
+                log.warning("the message to %s could not be stored: %s", result.note.model, error)
+
+
+def _prompt_of(setup: RunSetup) -> Prompt:
+    parts = list(setup.parts)
+    return cast(Prompt, parts[0] if len(parts) == 1 and isinstance(parts[0], str) else parts)
 
 
 class Conversations:
@@ -258,6 +278,22 @@ class Conversations:
                 record = await record_of(self._store, conversation, owner, message)
             return await self._start(record, parts, choices, permit, message)
 
+    async def steer(self, visitor: Visitor, conversation: str, text: str, message: MessageId) -> bool:
+        """Send the answer that is being written a message, which its model gets at its next step.
+
+        Return True once the message is stored, and False if there is no such answer or it ends before another step:
+        then the message can be sent as the next one. A caller that is cancelled takes the message back.
+        """
+        if not text.strip():
+            raise InputError(WRITE_FIRST)
+        check_length(text)
+        if await self.find_sent(visitor.owner, conversation, replace(message, again=True)):
+            return True
+        live = await self.running.get(conversation, visitor.owner)
+        if not isinstance(live, LiveRun) or not live.can_steer:
+            return False
+        return await self.runs.steer(visitor, live, text, message.value)
+
     async def _send_to_all(
         self,
         visitor: Visitor,
@@ -269,6 +305,39 @@ class Conversations:
         message: MessageId,
     ) -> LiveRun:
         """Send a message to several models. Nothing is stored if one of them is refused."""
+
+        async def parts(place: int, permit: AnswerPermit) -> list[UserContent]:
+            return await self._parts(value, choices[place], permit, report)
+
+        async def begins(record: Conversation, models: Sequence[str]) -> Sequence[str | None]:
+            return await begins_of(self._store, record, models, each_from_own=others.each_from_own)
+
+        return await self._answer_side_by_side(visitor, record, choices, parts, begins, message)
+
+    async def _edit_for_all(
+        self, visitor: Visitor, record: Conversation, entries: Sequence[Entry], text: str, choices: Choices
+    ) -> LiveRun:
+        """Replace the text of a message to several models, each of which has its entry, and ask all again."""
+
+        async def parts(place: int, permit: AnswerPermit) -> list[UserContent]:
+            return await self._parts_again(record, entries[place], text, permit)
+
+        async def begins(_: Conversation, __: Sequence[str]) -> Sequence[str | None]:
+            return [entry.parent_id for entry in entries]
+
+        each = [replace(choices, model=entry.note.model) for entry in entries]
+        return await self._answer_side_by_side(visitor, record, each, parts, begins, NO_MESSAGE_ID)
+
+    async def _answer_side_by_side(
+        self,
+        visitor: Visitor,
+        record: Conversation,
+        choices: Sequence[Choices],
+        parts_of: Callable[[int, AnswerPermit], Awaitable[list[UserContent]]],
+        begins_in: Callable[[Conversation, Sequence[str]], Awaitable[Sequence[str | None]]],
+        message: MessageId,
+    ) -> LiveRun:
+        """Let several models answer. `parts_of` returns the message to one, and `begins_in` what each follows."""
         if (public := self.settings.public) is not None and len(choices) > public.answers_each:
             raise InputError(_("Models side by side here: at most {most}.", most=public.answers_each))
         async with AsyncExitStack() as stack:
@@ -276,11 +345,10 @@ class Conversations:
             models = [permit.connection.spec.id for permit in permits]
             if not 1 < len({*models}) == len(models) <= MOST_MODELS:
                 raise InputError(_("Compare two to {most} different models.", most=MOST_MODELS))
-            prepared = zip(choices, permits, strict=True)
-            all_parts = [await self._parts(value, one, permit, report) for one, permit in prepared]
+            all_parts = [await parts_of(place, permit) for place, permit in enumerate(permits)]
             if record.revision:  # reading files can take minutes, in which the chat can go on elsewhere
                 record = await self._store.get(record.id, owner=record.owner)
-            begins = await begins_of(self._store, record, models, each_from_own=others.each_from_own)
+            begins = await begins_in(record, models)
             shared, ids = SharedRecord(record, begins), MessageId(message.value or new_id()).for_models(len(models))
             if message.value and record.revision and await self._store.find(record, ids=ids):
                 raise Conflict(CHAT_CHANGED)  # it was sent twice at once, and the other one has stored some
@@ -301,6 +369,11 @@ class Conversations:
         try:
             written = [setup.journal.wait_for_first_write(one.run) for setup, one in zip(setups, answers, strict=True)]
             failures = await asyncio.gather(*map(run_to_completion, written), return_exceptions=True)
+            if not all(failures):
+                failed = [
+                    one for one, failure in zip(zip(setups, answers, strict=True), failures, strict=True) if failure
+                ]
+                await run_to_completion(_keep_failed(failed))
         finally:
             together.is_stored.set()
         if all(failures):  # else the others are answered
@@ -438,12 +511,18 @@ class Conversations:
             raise InputError(WRITE_FIRST)
         check_length(text)
         await self._check_not_busy(conversation, visitor.owner)
+        record = await self._idle(visitor.owner, conversation)
+        found = await self._store.find(record, ids=[entry_id])
+        if not any(map(is_prompt, found)) or not await self._is_shown(record, entry_id):
+            raise Conflict(MESSAGE_GONE)
+        [entry] = found
+        if compared := tuple(dict.fromkeys(entry.note.compared))[:MOST_MODELS]:
+            all_ = sorted(await self._store.find(record, ids=compared), key=lambda one: compared.index(one.id))
+            entries = [one for one in all_ if self.models.get(one.note.model)]
+            if len(entries) > 1:
+                return await self._edit_for_all(visitor, record, entries, text, choices)
         async with self.runs.permit(visitor, choices, conversation) as permit:
             record = await self._idle(visitor.owner, conversation)
-            found = await self._store.find(record, ids=[entry_id])
-            if not any(map(is_prompt, found)) or not await self._is_shown(record, entry_id):
-                raise Conflict(MESSAGE_GONE)
-            [entry] = found
             return await self._answer_again(record, entry, text, choices, permit)
 
     async def undo(self, owner: str, conversation: str | None, entry_id: str) -> str:
@@ -520,6 +599,13 @@ class Conversations:
     async def _answer_again(
         self, record: Conversation, entry: Entry, text: str | None, choices: Choices, permit: AnswerPermit
     ) -> LiveRun:
+        parts = await self._parts_again(record, entry, text, permit)
+        return await self._start(branch(record, entry.parent_id), parts, choices, permit)
+
+    async def _parts_again(
+        self, record: Conversation, entry: Entry, text: str | None, permit: AnswerPermit
+    ) -> list[UserContent]:
+        """Return the parts of a stored message for the model of this permit, with another text if there is one."""
         permit.reservation.count_for_all()  # reads files
         [message] = await with_data(self.media, record.owner, [entry.message])
         parts: list[UserContent] = content_parts(replace(entry, message=message))
@@ -527,7 +613,7 @@ class Conversations:
             parts = [text, *(parts[1:] if has_typed_text(entry) else parts)]  # typed text comes before files
         parts = await with_new_passages(without_passages(parts), permit.connection.spec)
         await permit.reserve(size_of(parts))
-        return await self._start(branch(record, entry.parent_id), parts, choices, permit)
+        return parts
 
     async def _set_up(
         self,
@@ -546,9 +632,7 @@ class Conversations:
 
     def _begin(self, setup: RunSetup, permit: AnswerPermit, *, is_beside: bool = False) -> LiveRun:
         """Begin the run of a new message."""
-        parts = list(setup.parts)
-        prompt = cast(Prompt, parts[0] if len(parts) == 1 and isinstance(parts[0], str) else parts)
-        run = setup.agent.run(prompt, context=setup.context, options=setup.options, journal=setup.journal)
+        run = setup.agent.run(_prompt_of(setup), context=setup.context, options=setup.options, journal=setup.journal)
         return self.runs.begin(run, setup, permit, is_beside=is_beside)
 
     async def _start(

@@ -10,6 +10,8 @@ import sys
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 from time import monotonic
 from typing import Any
 
@@ -23,7 +25,7 @@ from agent.history import Conversation, Entry, HistoryStore, Note, RunEvent, Run
 from agent.i18n.text import joined
 from agent.messages.repair import open_calls
 from agent.providers.retry import Wait
-from agent.responses import ErrorResponse, Response
+from agent.responses import ErrorResponse, Response, steering_id
 from agent.runtime.run import Run
 from agent.system.threads import TEXTS, run_to_completion
 from agent.web.chat.choices import Choices
@@ -31,14 +33,14 @@ from agent.web.chat.expiry import FOR_EVER, RetentionPeriods
 from agent.web.chat.sent_message import NO_MESSAGE_ID, MessageId
 from agent.web.chat.temporary_stores import is_temporary
 from agent.web.chat.titles import first_words, rename
-from agent.web.chat.transcript import TurnBubble, fold_responses, relabel_last
+from agent.web.chat.transcript import TurnBubble, fold_output, fold_responses, relabel_last
 
 EVENT_STORE_SECONDS = 2.0
 """Seconds between two writes of events to the store, which is the most text that a killed process loses."""
 SHARED_STORE_SECONDS = 0.5
 """The same for a store that other processes read."""
-RELABELLED = "relabelled"
-"""The event after which the last bubble so far is of another type."""
+RELABELLED, OUTPUT = "relabelled", "tool_output"
+"""The event after which the last bubble so far is of another type, and that with a text of a running tool."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +99,7 @@ class RunLog:
         self.is_ended = self.is_end_stored = False
         self._run: Run | None = None
         self._id = ""
-        self._seen = self._stored = self._relabelled = 0
+        self._seen = self._stored = self._relabelled = self.outputs_seen = 0
         self._waiting: Wait | None = None
         self._stored_at = monotonic()
         self._can_store = record.revision > 0
@@ -270,6 +272,11 @@ class RunLog:
             relabel_last(self.bubbles, kind)
             values.insert(0, {"type": RELABELLED, "as": kind})
         fold_responses(self.bubbles, new, times)
+        outputs, self.outputs_seen = run.outputs[self.outputs_seen :], len(run.outputs)
+        for call, texts in groupby(outputs, key=itemgetter(0)):
+            text = "".join(text for _, text in texts)
+            fold_output(self.bubbles, call, text)
+            values.append({"type": OUTPUT, "call": call, "content": text})
         if run.waiting is not self._waiting:
             self._waiting = run.waiting
             values.append(_wait(run.waiting))
@@ -444,7 +451,7 @@ class StoreJournal:
 
     async def _save(self, message: ModelMessage, note: Note) -> None:
         """Store the files of a message, then the message. If it is refused, remove those that no other one names."""
-        id_, self._next_id, is_sent = self._next_id or new_id(), "", False
+        id_, self._next_id, is_sent = self._next_id or steering_id(message) or new_id(), "", False
         try:
             kept = await with_references(self._media, self.record.owner, message, reference_of(self.record.id, id_))
             async with self._saving, self.log.saving(note) as events:

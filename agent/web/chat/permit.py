@@ -43,7 +43,7 @@ from agent.web.chat.rate_limit import RateLimiter, Reservation
 from agent.web.chat.recent_histories import NEWEST, History, RecentHistories, RecentVectors
 from agent.web.chat.sent_message import NO_MESSAGE_ID, MessageId
 from agent.web.chat.side_by_side import AnswerBranch, BranchJournal
-from agent.web.chat.storage_quota import Reserve, StorageQuota
+from agent.web.chat.storage_quota import Reserve, StorageQuota, size_of
 from agent.web.chat.system_prompt import default_prompt
 from agent.web.chat.temporary import TemporaryChats
 from agent.web.chat.temporary_stores import is_temporary
@@ -351,6 +351,14 @@ class AnswerRuns:
         except AgentError as error:
             log.warning("the chat %s was not summarized: %s", record.id, error)
             return record
+
+    async def steer(self, visitor: Visitor, live: LiveRun, text: str, id_: str) -> bool:
+        """Send a running answer a message, which counts like any other. See `LiveRun.steer`. Raises `Limited`."""
+        quota = self.temporary if is_temporary(live.conversation) else self._quota
+        self.rate_limiter.count_message(visitor)
+        async with quota.reservation(visitor, self._is_in_use) as reserve:
+            await reserve(size_of([text]))
+            return await live.steer(text, id_)
 
     def _room(self, spec: ModelSpec, choices: Choices) -> int:
         """Return the tokens of the model's window that a chat can fill."""

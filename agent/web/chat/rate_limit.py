@@ -5,9 +5,10 @@ count as one, because otherwise each of their sessions would be a new visitor.
 """
 
 import math
+import sys
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 from types import TracebackType
 
@@ -126,15 +127,14 @@ class RateLimiter:
         limits = self._limits
         if limits is None:
             return Reservation(lambda: None)
-        return self._answers.reserve(
-            visitor,
-            each=_Bound(ANSWERS_OF_VISITOR, MESSAGES_OF_VISITOR, limits.answers_each, limits.messages),
-            address=_Bound(
-                ANSWERS_OF_ADDRESS, MESSAGES_OF_ADDRESS, limits.answers_per_address, limits.messages_per_address
-            ),
-            together=_Bound(ANSWERS_OF_ALL, MESSAGES_OF_ALL, limits.answers, limits.messages_in_all),
-            refusals_free=True,
-        )
+        each, address, together = _answer_bounds(limits)
+        return self._answers.reserve(visitor, each=each, address=address, together=together, refusals_free=True)
+
+    def count_message(self, visitor: Visitor) -> None:
+        """Count a message to an answer that has its place already. Raises `Limited`, which counts nothing."""
+        if self._limits is not None:
+            each, address, together = (replace(one, at_once=sys.maxsize) for one in _answer_bounds(self._limits))
+            self._answers.reserve(visitor, each=each, address=address, together=together).release()
 
     def reserve_fetch(self, visitor: Visitor) -> Reservation:
         """Reserve a place for an image fetched from a link. Raises `Limited`, which reserves and counts nothing."""
@@ -167,6 +167,15 @@ class _Counted:
 
     at: float
     buckets: tuple[str, ...]
+
+
+def _answer_bounds(limits: PublicSettings) -> tuple[_Bound, _Bound, _Bound]:
+    """Return the limits of answers and messages: of a visitor, of a network address, and of all together."""
+    return (
+        _Bound(ANSWERS_OF_VISITOR, MESSAGES_OF_VISITOR, limits.answers_each, limits.messages),
+        _Bound(ANSWERS_OF_ADDRESS, MESSAGES_OF_ADDRESS, limits.answers_per_address, limits.messages_per_address),
+        _Bound(ANSWERS_OF_ALL, MESSAGES_OF_ALL, limits.answers, limits.messages_in_all),
+    )
 
 
 class _Counts:

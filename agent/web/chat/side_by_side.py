@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 from typing import Any, Protocol
 
-from pydantic_ai.messages import ModelMessage
+from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
 
+from agent.files.references import reference_of, with_references
 from agent.history import MOST_MODELS, Conversation, Entry, HistoryStore, Note, RunEvents
 from agent.web.chat.answers import RunningAnswer
 from agent.web.chat.journal import StoreJournal
@@ -97,6 +98,14 @@ class BranchJournal(StoreJournal):
     async def write(self, message: ModelMessage, note: Note) -> None:
         """Implement `StoreJournal.write`. The first message gets the mark."""
         await super().write(message, note if self.first_write.done() else replace(note, compared=self._branch.ids))
+
+    async def keep_failed(self, content: Any, note: Note) -> None:
+        """Store the message of an answer that could not begin. `note` says why."""
+        id_ = self._branch.id
+        message = ModelRequest([UserPromptPart(content)])
+        kept = await with_references(self._media, self.record.owner, message, reference_of(self.record.id, id_))
+        marked = replace(note, compared=self._branch.ids)
+        await self._add(Entry(id=id_, parent_id=self.record.head_id, message=kept, note=marked), None)
 
     async def _add(self, entry: Entry, events: RunEvents | None) -> Conversation:
         before, after = self.record, self._advance(entry)

@@ -38,6 +38,7 @@ from agent.responses import (
     ResponseType,
     make_response,
     pieces_with_texts,
+    steered_text,
 )
 from agent.web.chat.questions import Call, QuestionId
 
@@ -83,13 +84,14 @@ class TurnBubble:
     """One bubble: its type, its text or call, and for a result the id of its call.
 
     `began` is its start on the monotonic clock, if that was observed. `citations` have positions in the text. A running
-    answer has none before its end.
+    answer has none before its end. `output` are the texts that the tool of a running call has yielded.
     """
 
     first: Response
     texts: list[str]
     began: float = math.inf
     citations: list[Citation] = field(default_factory=list[Citation])
+    output: list[str] = field(default_factory=list[str])
 
     @property
     def text(self) -> str:
@@ -121,7 +123,8 @@ class ConversationTurn:
     `quiet_since` is when the last run began or last emitted something, both on the monotonic clock. `run` is the id of
     the last run, and `model` of its model. `model_name` is that model's name, or "" if it is not known. `columns` are
     the answers of several models, this one among them, and `wait` is what one of them waits for.
-    `summary` is the text that is sent instead of this turn and all before it, or "".
+    `summary` is the text that is sent instead of this turn and all before it, or "". `steered` are the ids of the
+    messages that have steered the answer, and `can_steer` says that it may take another one.
     """
 
     user: Entry | None
@@ -139,6 +142,8 @@ class ConversationTurn:
     columns: "tuple[ConversationTurn, ...]" = ()
     wait: Wait | None = None
     summary: str = ""
+    steered: tuple[str, ...] = ()
+    can_steer: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -147,7 +152,7 @@ class ConversationTurn:
             return False
         text = ""
         for bubble in self.bubbles:
-            if bubble.first.type == "tool_call_result":
+            if bubble.first.type in ("tool_call_result", "user_message"):
                 text = ""
             elif bubble.first.type == "output_text":
                 text += bubble.text
@@ -159,7 +164,7 @@ class ConversationTurn:
         if self.note is not None or unanswered_tool_calls(self.bubbles):
             return False
         last = self.bubbles[-1].first.type if self.bubbles else "tool_call_result"
-        return last == "tool_call_result" or (
+        return last in ("tool_call_result", "user_message") or (
             last == "output_text" and monotonic() - self.quiet_since >= SILENCE_SECONDS
         )
 
@@ -186,6 +191,14 @@ def fold_responses(
     added = AddedBubbles(bubbles, since)
     for response, at in zip(responses, said_at, strict=False):
         added.fold(response, at)
+
+
+def fold_output(bubbles: Sequence[TurnBubble], call: str, text: str) -> None:
+    """Add a text that a running tool has yielded to the bubble of its call."""
+    for bubble in reversed(bubbles):
+        if bubble.first.type == "tool_call" and call_id(bubble) == call:
+            bubble.output.append(text)
+            return
 
 
 def relabel_last(bubbles: list[TurnBubble], kind: ResponseType) -> None:
@@ -303,9 +316,15 @@ def to_turns(
                 files=generated_files([entry.message for entry in group]),
                 run=last,
                 model=next((entry.note.model for entry in reversed(group) if entry.note.model), ""),
+                steered=steered_ids(group),
             )
         )
     return out
+
+
+def steered_ids(entries: Iterable[Entry]) -> tuple[str, ...]:
+    """Return the ids of the messages that have steered an answer."""
+    return tuple(entry.id for entry in entries if steered_text(entry.message) is not None)
 
 
 def with_earlier_figures(note: Note, earlier: Sequence[Note]) -> Note:
@@ -353,7 +372,8 @@ def cited_texts(messages: Sequence[ModelMessage]) -> tuple[TurnBubble, ...]:
 def _newest_turn(messages: Sequence[ModelMessage]) -> Sequence[ModelMessage]:
     """Return the messages from the last prompt on, or all. Searches from the end, as a conversation can be long."""
     for at in range(len(messages) - 1, -1, -1):
-        if any(isinstance(part, UserPromptPart) for part in messages[at].parts):
+        is_begin = any(isinstance(part, UserPromptPart) for part in messages[at].parts)
+        if is_begin and steered_text(messages[at]) is None:
             return messages[at:]
     return messages
 
@@ -398,8 +418,8 @@ def is_failed_as_empty(note: Note | None) -> bool:
 
 
 def is_prompt(entry: Entry) -> bool:
-    """Return True if the entry is a message of the visitor."""
-    return message_content(entry) is not None
+    """Return True if the entry is a message of the visitor that begins a turn: one that has steered a run does not."""
+    return message_content(entry) is not None and steered_text(entry.message) is None
 
 
 def content_parts(entry: Entry) -> list[Any]:

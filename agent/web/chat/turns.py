@@ -60,6 +60,8 @@ MOST_HTML = 2_000_000
 """Characters of the turns that are shown at once, if there is more than one."""
 SHOWN_CHARACTERS = 3_000
 """Characters of a document that the page shows. The whole text would make each page of the chat heavy."""
+SHOWN_OUTPUT = 80
+"""Characters of a line of a running tool's output that the title of its row shows."""
 STEPS = ("reasoning", "tool_call", "tool_call_result")
 
 _Numbered = tuple[int, transcript.TurnBubble, bool]
@@ -254,6 +256,10 @@ class TurnRenderer:
         elif note is None and (waiting or turn.is_waiting):
             so_far = round(seconds_waited(turn), 1)
             shown["waiting"] = {"why": waiting, "seconds": so_far, "number": len(turn.bubbles)}
+        if note is None and turn.can_steer:
+            shown["can_steer"] = True
+        if turn.steered:
+            shown["steered"] = [*turn.steered]
         if turn.question is not None:
             choices = options(turn.question, turn.run, translator)
             shown["buttons"] = [{"label": one["label"], "value": one["value"]} for one in choices]
@@ -418,6 +424,8 @@ class _Answer:
                 yield _bubble("user", _typed_blocks(str(bubble.content["content"]), self._translator))
             case "tool_call_result":
                 yield from self._result(number, bubble, is_inside=is_inside)
+            case "user_message":
+                yield _bubble("user", _typed_blocks(bubble.text, self._translator))
             case "error":
                 why = self._translator(turn.note.detail if turn.note else "") or bubble.text
                 yield problem(why)
@@ -445,7 +453,10 @@ class _Answer:
             self._failures.get(id_),
         )
         shown = self._renderer.step(number, given, lambda: self._made_call(number, bubble))
-        return _running(shown, bubble, turn) if turn.note is None and is_open else shown
+        if turn.note is not None or not is_open:
+            return shown
+        shown = _running(shown, bubble, turn)
+        return _with_output(shown, "".join(bubble.output), self._translator) if bubble.output else shown
 
     def _made_call(self, number: int, bubble: transcript.TurnBubble) -> Bubble:
         translator, id_ = self._translator, call_id(bubble)
@@ -523,6 +534,14 @@ def _running(shown: Bubble, bubble: transcript.TurnBubble, turn: transcript.Conv
     """Return the bubble as running since its beginning, if that was observed."""
     so_far = turn.watched_since - bubble.began
     return {**shown, "state": "running", "seconds": round(so_far, 1) if so_far > 0 else 0.0}
+
+
+def _with_output(shown: Bubble, text: str, translator: Translator) -> Bubble:
+    """Return the bubble of a running call with the text that its tool has yielded, and its last line in the title."""
+    last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+    title = translator(_("{name} · {output}", name=shown.get("title", ""), output=last[:SHOWN_OUTPUT]))
+    block = f'<pre class="output">{escape(text[-SHOWN_CHARACTERS:])}</pre>'
+    return {**shown, "title": title if last else shown.get("title", ""), "blocks": [*shown["blocks"], block]}
 
 
 def problem(text: str) -> Bubble:

@@ -23,6 +23,7 @@ from agent.web.chat.transcript import (
     TurnBubble,
     TurnVersions,
     is_prompt,
+    steered_ids,
     to_turns,
     with_citations,
     with_earlier_figures,
@@ -110,6 +111,8 @@ class RunningTurn:
             files=ending.files if ending else stored.files,
             watched_since=watched_since,
             quiet_since=live.quiet_since,
+            steered=tuple(dict.fromkeys((*stored.steered, *live.steered))),
+            can_steer=live.can_steer,
         )
 
 
@@ -119,7 +122,8 @@ def _split(live: RunningAnswer, entries: Sequence[Entry]) -> list[ConversationTu
     before = to_turns([entry for entry in entries if entry.note.run_id != live.run_id])
     if not (live.resumed and before):
         user, model = (own[0], own[0].note.model) if own else (None, "")
-        return [*before, ConversationTurn(user=user, bubbles=(), note=None, run=live.run_id, model=model)]
+        ids = steered_ids(own)
+        return [*before, ConversationTurn(user=user, bubbles=(), note=None, run=live.run_id, model=model, steered=ids)]
     turn = before.pop()
     bubbles = [bubble for bubble in turn.bubbles if bubble.first.type != "error"]  # what interrupted it is over
     for bubble in bubbles:

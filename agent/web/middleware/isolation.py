@@ -111,6 +111,7 @@ OPEN_PATHS = (
     "/theme.css",
     "/favicon.ico",
     "/robots.txt",
+    "/llms.txt",
     "/manifest.json",
     "/manifest.json/",
 )
@@ -135,7 +136,7 @@ CHANGES = {
     ),
     "POST": re.compile(
         rf"/import|/pictures|/v1/chat/completions|/temporary/{_NAME}"
-        rf"|/conversations(/{_NAME}/(restore|links|passage|messages|stop|summary))?"
+        rf"|/conversations(/{_NAME}/(restore|links|passage|messages|steer|stop|summary))?"
         rf"|/conversations/{_NAME}{_MESSAGE}/(retry|continue|show|copy)|{CONTINUE_PATH.pattern}"
     ),
 }

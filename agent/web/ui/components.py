@@ -1,7 +1,7 @@
 """Widget updates for a model and a run: pure functions."""
 
 import html
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import date
 from typing import Any, Literal, cast
 
@@ -106,13 +106,15 @@ def widgets_for_model(
     translator: Translator = ENGLISH,
     *,
     transcriber: Transcriber | None = None,
+    tools: Collection[str] = (),
 ) -> Updates:
     """Return the widgets that depend on the model.
 
     These are the settings, the composer, the examples of the empty chat and the description of the model. They show
-    what was `chosen`, or else values that suit the model. `transcriber` extracts what the model cannot take.
+    what was `chosen`, or else values that suit the model. `transcriber` extracts what the model cannot take, and
+    `tools` are the names of the tools here.
     """
-    empty: Updates = {widgets.composer.examples: examples(spec, translator)}
+    empty: Updates = {widgets.composer.examples: examples(spec, translator, tools)}
     if spec is None:
         return empty | {widgets.composer.about: ""}
     limit: dict[str, Any] = {} if chosen is None else {"value": chosen.max_tokens}

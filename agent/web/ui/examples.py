@@ -1,6 +1,7 @@
-"""Examples for an empty chat that suit the chosen model. Includes an image and audio if the model takes them."""
+"""Examples for an empty chat: what the chosen model can do here, with a picture, a sound, a document or a tool."""
 
 import base64
+from collections.abc import Collection
 from html import escape
 from pathlib import Path
 from urllib.parse import quote
@@ -21,6 +22,9 @@ ICON_PATHS = {  # each in a 24 x 24 box
     "tiny_list": "M4 6h2M4 12h2M4 18h2M9 6h11M9 12h11M9 18h11",
     "tiny_code": "M9 7l-5 5 5 5M15 7l5 5-5 5",
     "tiny_term": "M9 18h6M10 21h4M8 14a6 6 0 1 1 8 0c-1 1-1 2-1 2H9s0-1-1-2z",
+    "document": "M6 3h8l4 4v14H6zM14 3v4h4M9 12h6M9 16h6",
+    "tool": "M6 3h12v18H6zM9 7h6M9 12h1M14 12h1M9 16h1M14 16h1",
+    "preview": "M4 5h16v14H4zM4 9h16M7 7h.01M10 7h.01",
     "sound": "M4 10v4h4l5 4V6L8 10zM16 9c2 2 2 4 0 6M18 6c4 4 4 8 0 12",
 }
 TITLES = {
@@ -35,6 +39,9 @@ TITLES = {
     "tiny_term": _("Explain a term"),
     "picture": _("Read a chart"),
     "sound": _("Listen to a sound"),
+    "document": _("Ask about a document"),
+    "tool": _("Calculate with a tool"),
+    "preview": _("Build a small web page"),
 }
 TEXTS = {
     "question": _("What is the capital of France? Answer in one word."),
@@ -49,24 +56,39 @@ TEXTS = {
     "tiny_term": "What is photosynthesis?",
     "picture": _("Which month had the most rain, and how much?"),
     "sound": _("What do you hear? Do the notes rise or fall?"),
+    "document": _("When must it be quiet in this house, and what does a lost key cost?"),
+    "tool": _("How much is 1234.56 * 78.9? Use the calculator."),
+    "preview": _("Write a web page in one HTML file, with a button that counts its clicks."),
 }
+NEEDED_TOOL = "calculate"
+"""The tool of the example with a tool."""
 
 
-def examples(spec: ModelSpec | None, translator: Translator) -> str:
-    """Return buttons for the examples, as HTML. The value of a button is its message, and it names its file."""
+def examples(spec: ModelSpec | None, translator: Translator, tools: Collection[str] = ()) -> str:
+    """Return buttons for the examples, as HTML. The value of a button is its message, and it names its file.
+
+    `tools` are the names of the tools here. The example with a tool has `data-tools`: it lets the model use them.
+    """
     buttons = "".join(
         f'<button type="button" class="example" value="{escape(translator(TEXTS[name]))}"'
-        f"{f' data-file={name}' if name in EXAMPLE_FILES else ''}>"
+        f"{f' data-file={name}' if name in EXAMPLE_FILES else ''}{' data-tools' if name == 'tool' else ''}>"
         f'<img alt="" src="{escape(_icon(name))}" />{escape(translator(TITLES[name]))}</button>'
-        for name in _names(spec)
+        for name in _names(spec, tools)
     )
     name = escape(translator(_("Examples")))
     return f'<div role="group" aria-label="{name}">{buttons}</div>'
 
 
-def _names(spec: ModelSpec | None) -> list[str]:
-    takes = {"picture": spec is not None and spec.image, "sound": spec is not None and spec.audio}
-    names = [name for name, possible in takes.items() if possible]
+def _names(spec: ModelSpec | None, tools: Collection[str]) -> list[str]:
+    is_able = spec is not None and spec.tools != "none"
+    possible = {
+        "picture": spec is not None and spec.image,
+        "sound": spec is not None and spec.audio,
+        "document": is_able,
+        "tool": is_able and NEEDED_TOOL in tools,
+        "preview": is_able,
+    }
+    names = [name for name, is_possible in possible.items() if is_possible]
     if spec is not None and spec.examples:  # a tiny model: only examples that it has been seen to answer correctly
         names += ["tiny_capital", "tiny_list", "tiny_code", "tiny_term"]
     elif spec is not None and spec.tools == "none":

@@ -69,7 +69,8 @@ class ModelWidgets:
             )
         )
         transcriber = self._conversations.transcriber if chosen.extract_text else None
-        shown = widgets_for_model(self._widgets, spec, chosen, session.translator, transcriber=transcriber)
+        tools = [tool.name for tool in self._conversations.tools]
+        shown = widgets_for_model(self._widgets, spec, chosen, session.translator, transcriber=transcriber, tools=tools)
         shown |= await self.name(session, spec)
         return {self._widgets.settings.system: prompt} | shown | self.keys(session, spec)
 

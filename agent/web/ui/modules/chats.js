@@ -318,7 +318,10 @@ document.addEventListener("visibilitychange", () => {
   document.title = hiddenTitle;
   hiddenTitle = undefined;
 });
-const entitlePage = (text) => {
+// It says, too, that the chat that is shown waits for the visitor, or one whose answer has ended since it was seen.
+const waits = () => [shown, ...unseen].some((id) => rows.get(id)?.state === "waiting");
+const entitlePage = (title) => {
+  const text = waits() ? `${said.answer_asks} · ${title}` : title;
   if (hiddenTitle === undefined) document.title = text;
   else hiddenTitle = text;
 };

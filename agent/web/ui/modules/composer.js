@@ -35,7 +35,7 @@ function makeComposer() {
   });
   // The answer to a message can be lost, for example if the server restarts. Then the stored chat shows it.
   document.addEventListener("chat-view", ({ detail: { turns } }) => {
-    if (!tried || !turns?.some(({ id }) => id === tried.id)) return;
+    if (!tried || !turns?.some(({ id, steered }) => id === tried.id || steered?.includes(tried.id))) return;
     composer.stored();
   });
   // The server checks attachments at once, so that the page shows how they are handled before they are sent. A check that
@@ -109,9 +109,11 @@ function makeComposer() {
 // One message that waits for the end of the answer, above the composer. It is sent if the answer is complete. Otherwise,
 // or if the visitor takes it back, it goes into the composer.
 function makeQueue() {
-  /** @type {{text: string, chat: string, files: any[]} | undefined} */
+  /** @type {{text: string, chat: string, files: any[], id?: string} | undefined} */
   let queued;
   let isSending = false;
+  /** @type {AbortController | undefined} */
+  let steering; // takes the message back that was sent to the running answer
   let running = false, complete = false; // of the answer in the chat that is shown
   // The chats that were left with a queued message, which is in their drafts now. Each says so when it is shown again, also
   // after a reload.
@@ -119,9 +121,10 @@ function makeQueue() {
 
   const title = make("p", { id: "queued-title" }), text = make("p", { class: "text", dir: "auto" });
   const files = make("p", { class: "files", dir: "auto" });
+  const now = make("button", { type: "button", title: said.queue_now_how }, said.queue_now);
   const back = make("button", { type: "button" }, said.chats_undo);
   const panel = make("section", { id: "queued", "aria-labelledby": "queued-title", hidden: true },
-    make("div", {}, title, text, files), back);
+    make("div", {}, title, text, files), now, back);
   const spoken = make("p", { class: "sr-only", role: "status" });
   when("#dock", (dock) => dock.before(panel, spoken));
   // Where Enter begins a new line, a button beside the one that stops the answer lets the message wait.
@@ -133,15 +136,16 @@ function makeQueue() {
   });
   const draw = () => {
     offerLater();
-    if (panel.hidden !== !queued) {
-      spoken.textContent = queued ? said.queued : "";
-      panel.hidden = !queued;
-    }
+    panel.hidden = !queued;
+    const state = isSending ? said.queue_sending : steering ? said.queue_steering : said.queued;
+    const told = queued && !isSending ? state : "";
+    if (spoken.textContent !== told) spoken.textContent = told;
     if (!queued) return;
-    title.textContent = isSending ? said.queue_sending : said.queued;
+    title.textContent = state;
     text.textContent = queued.text.trim();
     files.textContent = queued.files.map(nameOf).join(", ");
     back.hidden = isSending;
+    now.hidden = Boolean(isSending || steering || queued.files.length || !shown.turns.at(-1)?.can_steer);
   };
 
   const add = () => {
@@ -173,18 +177,28 @@ function makeQueue() {
   const takeBack = () => {
     if (!queued) return undefined;
     const { text, files } = queued;
+    stopSteering();
     [queued, isSending] = [undefined, false];
     draw();
     if (text.trim()) write(box(), joined({ text }, { text: box().value }).text);
     if (files.length) composer.add(files);
     return text;
   };
+  now.addEventListener("click", () => {
+    const { signal } = (steering = new AbortController());
+    queued.id = composer.idOf(queued).id;
+    back.focus();
+    draw();
+    document.dispatchEvent(new CustomEvent("queue-steers", { detail: { ...queued, signal } }));
+  });
+  const stopSteering = () => (steering?.abort(), (steering = undefined));
   back.addEventListener("click", () => {
     takeBack();
     composer.returned(said.queue_returned);
   });
   const leave = () => {
     const mine = queued;
+    stopSteering();
     [queued, isSending] = [undefined, false];
     if (mine) unsent.add(mine.chat);
     draw();
@@ -198,13 +212,17 @@ function makeQueue() {
   // Decides what becomes of the message as soon as the answer has ended and the page shows its end.
   const settle = () => {
     draw();
-    if (!queued || isSending || running || editor.isRunning()) return;
+    if (!queued || isSending || steering || running || editor.isRunning()) return;
     if ($(":root[data-running]") || $("#sending p")) return;
     if (complete && !$("#offline")?.textContent) return send();
     hintUnsent(takeBack());
   };
 
   document.addEventListener("chat-view", ({ detail }) => {
+    if (queued?.id && detail.turns?.some(({ steered }) => steered?.includes(queued?.id))) { // the answer to its request was lost
+      stopSteering();
+      queued = undefined;
+    }
     if (queued && !queued.chat) queued.chat = detail.conversation; // a new chat gets its id after its first message is stored
     if (queued && !isSending && detail.conversation !== queued.chat) takeBack(); // a copy of the chat, or none
     [running, complete] = [Boolean(detail.live), detail.complete];
@@ -232,6 +250,16 @@ function makeQueue() {
       if (!isStored) return void takeBack();
       [queued, isSending] = [undefined, false];
       draw();
+    },
+    // The model has got the message, or the answer has ended before.
+    steered: (isStored) => {
+      steering = undefined;
+      if (isStored) {
+        queued = undefined;
+        composer.stored({ isQueued: true });
+        box().focus();
+      }
+      settle();
     },
     // The message was refused after its chat was left, whose draft has it now.
     left: () => leave(),

@@ -51,8 +51,9 @@ export function show(use, act) {
   ring.toggleAttribute("data-full", share >= 0.85);
   ring.title = label;
   ring.setAttribute("aria-label", label);
+  const used = Math.round(share * room); // our own count, if that is higher than the server's
   const lines = [
-    fill(use.is_estimated ? said.window_about : said.window_tokens, { tokens: number.format(tokens), window: number.format(size) }),
+    fill(use.is_estimated || used > tokens ? said.window_about : said.window_tokens, { tokens: number.format(used), window: number.format(room) }),
     fill(said.window_free, { count: number.format(size - room) }),
     ...(cost ? [fill(said.window_cost, { amount: new Intl.NumberFormat(language, { maximumSignificantDigits: 2 }).format(cost) })] : []),
     ...(use.left_out ? [said.window_left] : []),

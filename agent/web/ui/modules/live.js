@@ -5,15 +5,19 @@ import { announceEnd, dropSent, keepDraft, showCopy } from "./chats.js";
 import { composer, fileOf, newId, queue } from "./composer.js";
 import { answer, call } from "./gradio.js";
 import { ask, inTurn, post, reached, request, stream } from "./network.js";
-import { $, TEMPORARY, box, button, diagrams, editor, frame, hint, inAddress, isTemporary, language, load, make, ofAll, said, shown, when } from "./shared.js";
+import { $, TEMPORARY, box, button, diagrams, editor, frame, hint, inAddress, isTemporary, joined, language, load, make, ofAll, said, shown, when } from "./shared.js";
 
 const REFRESH_MS = 5000, RETRY_MS = 1000, TRIES = 20, WINDOW = 30, MOST_TOKENS = 10_000_000, REFUSAL_S = 10, REFUSED_S = 20, LANE_FRAMES = 120;
+
+// What the address asks for: a text in the composer of a new chat, which is never sent by itself, and a model.
+const given = new URLSearchParams(inAddress() ? "" : location.search), MOST_PROMPT = 20_000, MOST_NAME = 200;
+const wish = { prompt: given.get("prompt")?.slice(0, MOST_PROMPT) ?? "", model: given.get("model")?.trim().slice(0, MOST_NAME) ?? "" };
 
 let stored = []; // the stored turns, without the one that is being written
 let written; // that turn
 let upcoming; // the stored turns, while those before are shown until the first frame of an answer that is written again
 let transcript; // what draws the turns, once its place is there
-let wanted = inAddress() || (history.state?.isNew ? "" : undefined); // the chat to show; undefined: the server says which
+let wanted = inAddress() || (history.state?.isNew || wish.prompt || wish.model ? "" : undefined); // the chat to show; undefined: the server says which
 let isAsked = false; // this page asked for the answer that begins next
 let refreshing;
 let over = ""; // the URL of the answer whose end was read last
@@ -315,14 +319,15 @@ const deliver = async (chat, body, how, tries = TRIES) => {
     return deliver(chat, { ...body, again: true }, how, tries - 1);
   }
 };
-const send = async ({ text, files }, { id, again }) => {
+/** @param {any} message @param {{id: string, again: boolean}} sent @param {any} [changed] settings of this message alone */
+const send = async ({ text, files }, { id, again }, changed) => {
   const control = (sending = new AbortController()), { signal } = control;
   document.dispatchEvent(new Event("message-sent"));
   isAsked = true;
   stream.watch(true);
   try {
     await known;
-    const chat = wanted, body = { text, files: files.map(({ path }) => path), settings: settings(), remember: true, id, again, ...shown.compare?.() };
+    const chat = wanted, body = { text, files: files.map(({ path }) => path), settings: { ...settings(), ...changed }, remember: true, id, again, ...shown.compare?.() };
     const progress = (line) => sayProgress({ ...line, can_stop: line.can_stop && wanted === chat });
     const { conversation, run } = await deliver(chat ?? "", body, { signal, progress });
     const isHere = wanted === chat || wanted === conversation || (chat === undefined && wanted === "");
@@ -358,6 +363,11 @@ document.addEventListener("queue-sends", async ({ detail: message }) => {
   if (isStored || message.chat === (wanted ?? "")) return queue.sent(isStored);
   queue.left(); // another chat was opened meanwhile, and has the composer
   keepDraft(message.chat, message);
+});
+document.addEventListener("queue-steers", async ({ detail: { chat, signal, text, id } }) => {
+  const body = { text, id };
+  const answer = await request(`/conversations/${chat}/steer`, { method: "POST", body, signal }).catch((error) => void (signal.aborted || refuse(error)));
+  if (!signal.aborted) queue.steered(Boolean(answer?.steered));
 });
 document.addEventListener("composer:later", () => box().readOnly || queue.add());
 document.addEventListener("composer:stop", () => {
@@ -414,10 +424,16 @@ document.addEventListener("own-data-deleted", () => transcript?.leave());
 document.addEventListener("click", ({ target }) => {
   const example = target.closest?.("#examples .example");
   if (!example || sending) return;
-  const { file } = example.dataset;
-  send({ text: example.value, files: file ? [{ path: file }] : [] }, { id: newId(), again: false });
+  const { file, tools } = example.dataset, needs = tools !== undefined && { tools: true };
+  if (needs && !$("#tools input")?.checked) $("#tools input")?.click(); // the switch shows it
+  send({ text: example.value, files: file ? [{ path: file }] : [] }, { id: newId(), again: false }, needs);
 });
 
+if (wish.prompt || wish.model) known.then(() => {
+  history.replaceState({ isNew: true }, "", location.pathname); // a reload does not fill it again
+  if (wish.prompt) composer.change((value) => (value.text.startsWith(wish.prompt) ? value : joined({ text: wish.prompt }, value)));
+  if (wish.model) document.dispatchEvent(new CustomEvent("model-wanted", { detail: { id: wish.model, label: wish.model } }));
+});
 tellHidden();
 tellWindow();
 openPictures();

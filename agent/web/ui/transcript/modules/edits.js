@@ -6,7 +6,7 @@
  *   steps?: number}} Bubble
  * @typedef {{number: number, title: string, url: string, page: number | null, passages: string[]}} Source
  * @typedef {{ids: string[], number: number}} Versions
- * @typedef {{id: string, bubbles: Bubble[], is_running: boolean, caption?: string, text?: string,
+ * @typedef {{id: string, bubbles: Bubble[], is_running: boolean, can_steer?: boolean, steered?: string[], caption?: string, text?: string,
  *   waiting?: {why: string, seconds: number, number: number}, buttons?: {label: string, value: object}[],
  *   can_branch?: boolean, is_untyped?: boolean, kept?: string, sources?: Source[], question_versions?: Versions, answer_versions?: Versions,
  *   columns?: Turn[], name?: string, is_chosen?: boolean}} Turn
