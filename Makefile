@@ -87,7 +87,7 @@ check: .venv/.dev $(PEERS)
 	.venv/bin/pyright tests/support/typed_programs.py
 	.venv/bin/mypy
 	.venv/bin/python -m tests.peers.check_types
-	.venv/bin/python -m scripts.catalogues --check
+	PYTHONPATH=. .venv/bin/python .ci/catalogues.py --check
 	.venv/bin/lint-imports --no-logo --cache-dir .cache/imports
 	.venv/bin/python -m pytest -q tests/project/test_architecture.py
 
@@ -139,12 +139,12 @@ pictures: .venv/.dev
 	@echo 'pictures: they are in tests/shots'
 
 docs: .venv/.dev
-	.venv/bin/python -m scripts.capability_table
-	.venv/bin/python -m scripts.limits_page > docs/limits.md
+	PYTHONPATH=. .venv/bin/python .ci/capability_table.py
+	PYTHONPATH=. .venv/bin/python .ci/limits_page.py > docs/limits.md
 	.venv/bin/python .ci/api_reference.py
 
 translations: .venv/.dev
-	.venv/bin/python -m scripts.catalogues
+	PYTHONPATH=. .venv/bin/python .ci/catalogues.py
 
 deploy: setup
 	@.venv/bin/python -m agent.deploy $(DEPLOY)

@@ -1,6 +1,6 @@
 """The limits of a run, what it has used of them, and one table of possible failures with what the run does about each.
 
-`scripts/limits_page.py` makes docs/limits.md from this table.
+`.ci/limits_page.py` makes docs/limits.md from this table.
 """
 
 from collections.abc import Mapping

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from string import Formatter
 
+import catalogues
 import pytest
 from babel.dates import format_date
 from babel.messages.pofile import read_po, write_po
@@ -41,7 +42,6 @@ from agent.web.ui.composer.component import Composer
 from agent.web.ui.examples import TITLES
 from agent.web.ui.layout import i18n
 from agent.web.ui.page_text import LABELS, SCRIPTS, WIDGETS
-from scripts import catalogues
 from tests.conftest import ROOT, App, Visitor
 from tests.support import media_files
 

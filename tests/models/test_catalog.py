@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from capability_table import BEGIN, END, PAGE, table, written
 from genai_prices.data import providers as priced
 from genai_prices.types import ModelPrice, TieredPrices
 from hypothesis import given
@@ -22,7 +23,6 @@ from agent import Agent
 from agent.errors import ConfigError, UnknownModel
 from agent.i18n.translator import Translator
 from agent.models.catalog import TABLE, Catalog, ModelSpec, guess, load_catalog
-from scripts.capability_table import BEGIN, END, PAGE, table, written
 
 CATALOG = load_catalog()
 SPECS = tuple(CATALOG.models.values())

@@ -1,4 +1,4 @@
-"""Writes the table of what models can do in docs/models.md: `python -m scripts.capability_table`."""
+"""Writes the table of what models can do in docs/models.md: `PYTHONPATH=. python .ci/capability_table.py`."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

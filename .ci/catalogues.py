@@ -1,7 +1,7 @@
 """Keeps the catalogues complete: collects the marked sentences of the code, and updates or checks each `.po` file.
 
-`python -m scripts.catalogues` writes new sentences into every catalogue, untranslated, and removes those that the
-code no longer has. It also writes `formats.json`. With `--check` it changes nothing. Both print what is missing or
+`PYTHONPATH=. python .ci/catalogues.py` writes new sentences into every catalogue, untranslated, and removes those that
+the code no longer has. It also writes `formats.json`. With `--check` it changes nothing. Both print what is missing or
 broken, and exit with 1 for that. Babel is a package for development only.
 """
 

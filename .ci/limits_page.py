@@ -1,4 +1,4 @@
-"""Makes docs/limits.md: `python -m scripts.limits_page > docs/limits.md`."""
+"""Makes docs/limits.md: `python .ci/limits_page.py > docs/limits.md`."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ the reason in `result.note.detail`. "Ask the user" needs a user: `Limits(interac
 default there is one if the model has the tool `ask_user`. The run is then suspended, and
 `agent.resume(result.suspension, "Go on")` allows the amount of the limit once more. Without a user the run ends.
 
-`python -m scripts.limits_page` makes this page from the table in `agent/limits.py`. Change it there.
+`PYTHONPATH=. python .ci/limits_page.py` makes this page from the table in `agent/limits.py`. Change it there.
 
 {table}"""
 
