@@ -7,7 +7,7 @@ from typing import Any
 
 import nbformat
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from nbclient import NotebookClient
@@ -184,11 +184,18 @@ PIECES += [
 
 
 @given(st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=3)), max_size=20).map("".join))
+@example("`a\n\n![x](y)`")
+@example("\\`![x](y)`")
+@example("[x]: y\n![x]")
 def test_no_text_has_html_or_pictures(text: str) -> None:
     assert not kinds(tame(text)) & {"html_inline", "html_block", "image"}
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=20).map("".join))
+@example("```\na")
+@example("~~~~\n~~~\na")
+@example("</details>")
+@example("- ```\n  a")
 def test_reasoning_stays_in_its_fold(text: str) -> None:
     shown = responses_to_markdown([Response("reasoning", text, True), Response("output_text", "Z", True)])
     folds = [token.content.strip() for token in ALL.parse(shown) if token.type == "html_block"]
