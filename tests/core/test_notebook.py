@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import nbformat
@@ -31,6 +32,13 @@ agent = Agent("Qwen/Qwen3-8B", provider="vllm", base_url={url!r}, tools=[add])
 SCRIPT = '!reasoning Hm. !tool add {{"a": 1, "b": 2}} !text **Three**.'
 """
 Cells = list[list[dict[str, Any]]]
+
+
+@pytest.fixture(autouse=True)
+def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the kernel keep its files in an empty folder."""
+    for variable in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"):
+        monkeypatch.setenv(variable, str(tmp_path))
 
 
 def run_cells(
