@@ -9,11 +9,13 @@ import inspect
 import json
 import re
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from agent.agent import Agent
+from agent.chat import Chat
 from agent.context import Context
 from agent.errors import InputError
 from agent.keyword_arguments import shown
@@ -60,6 +62,15 @@ def display(value: Response | Run[Any] | RunResult[Any] | Context, *, console: "
         _ipython().display(value)
 
 
+_WRITTEN: Mapping[type, str] = {
+    RunResult: "print(result)",
+    Context: "print(context.to_json())",
+    Agent: "await stream_to_display(agent, prompt)",
+    Chat: "for response in chat.query(prompt): display(response)",
+}
+"""The calls for values that a terminal cannot show."""
+
+
 def _print(value: object, console: "Console") -> None:
     if isinstance(value, Run):
         raise InputError(
@@ -70,10 +81,8 @@ def _print(value: object, console: "Console") -> None:
         value.close()
         raise InputError(f"display takes a value, not the coroutine {value.__name__!r}: write await before the call")
     if not isinstance(value, Response):
-        known = (
-            "result" if isinstance(value, RunResult) else "context.to_json()" if isinstance(value, Context) else "..."
-        )
-        raise InputError(f"display prints responses, not {shown(cast(object, value))}: write print({known})")
+        meant = next((written for kind, written in _WRITTEN.items() if isinstance(value, kind)), "print(...)")
+        raise InputError(f"display prints responses, not {shown(value)}: write {meant}")
     _print_response(cast(Any, value), console)
 
 
@@ -126,6 +135,8 @@ async def stream_to_display(
     """
     from rich.text import Text
 
+    if not isinstance(cast(object, agent), Agent):
+        raise InputError(f"stream_to_display takes an agent and a prompt, not {shown(agent)} and {shown(prompt)}")
     run = agent.run(prompt, context=context, **options)
     if console is None and (shell := _notebook()) is not None:
         following = _keep(asyncio.create_task(_follow(run, _Output(shell, run))))

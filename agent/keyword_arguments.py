@@ -52,7 +52,10 @@ _SYNONYMS: Sequence[tuple[str, str]] = (
     ("dollars", "cost max_cost budget max_budget usd"),
     ("reasoning", "think thinking effort reasoning_effort thinking_budget"),
     ("prompt", "input question query user_prompt message text images"),
-    ("tools", "functions toolsets toolset mcp_servers plugins"),
+    ("tools", "functions toolsets toolset mcp_servers plugins tool_filter allowed_tools include_tools"),
+    ("at", "threshold trigger fraction token_limit max_tokens trigger_tokens"),
+    ("keep", "keep_recent keep_last preserve_recent messages_to_keep"),
+    ("summarize", "summarizer summary_fn summarizer_model"),
     ("agent", "model llm"),
     ("messages", "history message_history chat_history"),
     ("output", "output_type output_schema response_format response_model result_type"),
@@ -98,6 +101,9 @@ _PLACES = {
         "ask(prompt, temperature=..., reasoning=...)",
     ),
     "output": "ask(prompt, output=...)",
+    **dict.fromkeys(
+        ("deps", "dependencies", "context_variables"), "tools=[...] with methods of an object that has them"
+    ),
     "prompt": "ask(prompt), with pictures and sound in a list",
     **dict.fromkeys(("stream", "streaming"), "async for response in agent.run(prompt)"),
     **dict.fromkeys(("description", "docstring", "args_schema", "parameters"), "the tool's docstring and type hints"),
@@ -107,6 +113,8 @@ _PLACES = {
 _OTHER_PLACES: Mapping[str, Mapping[str, str]] = {
     "McpServer": {
         **dict.fromkeys(("command", "args", "env", "cwd"), "McpServer.stdio(command, [argument, ...], name=...)"),
+        "params": "McpServer.stdio(command, [argument, ...], name=...), or McpServer.http(url, name=...)",
+        **dict.fromkeys(("transport", "transport_type"), "McpServer.http(url, name=...), for streamable HTTP"),
         **dict.fromkeys(("url", "headers"), 'McpServer.http(url, name=..., headers={"Authorization": ...})'),
     },
     **{name: {} for name in ("Seals", "Guard", "Telemetry", "Approve", "Refuse")},

@@ -22,7 +22,7 @@ MOST_MESSAGES = 50
 """The newest messages of a conversation, which are shown."""
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-_ACTS = re.compile(r"\\.|(?P<ticks>`+)|(?P<picture>!+(?=\[))|(?P<tag><(?=[A-Za-z/!?]))")
+_ACTS = re.compile(r"\\.|(?P<ticks>`+)|(?P<bangs>!++\[?)|(?P<tag><(?=[A-Za-z/!?]))")
 _PUNCTUATION = re.compile(r"[^\w\s]|_")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*$")
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
@@ -107,8 +107,8 @@ def _without_acts(block: str) -> str:
         at = found.end()
         if found["ticks"]:
             at = ticks.get(found.start(), at)
-        elif found["picture"] or found["tag"]:
-            pieces += [block[done : found.start()], "&lt;" if found["tag"] else ""]
+        elif found["tag"] or (found["bangs"] or "").endswith("["):
+            pieces += [block[done : found.start()], "&lt;" if found["tag"] else "["]
             done = at
     return "".join([*pieces, block[done:]])
 

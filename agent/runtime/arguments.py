@@ -189,7 +189,10 @@ def _tool(item: object) -> Tool | Toolset:
             "type hints and a docstring"
         )
     if inspect.isclass(function):
-        raise InputError(f"a tool is a function, not the class {function.__name__}: pass one of its methods")
+        meant = (
+            f"make one, such as {function.__name__}(...)" if hasattr(function, "session") else "pass one of its methods"
+        )
+        raise InputError(f"a tool is a function, not the class {function.__name__}: {meant}")
     return as_tool(function)
 
 

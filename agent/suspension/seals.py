@@ -21,9 +21,10 @@ from itsdangerous.encoding import base64_decode, base64_encode
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_ai.messages import ModelMessage
 
-from agent.errors import ConfigError
+from agent.errors import ConfigError, SuspensionError
 from agent.history import now
 from agent.history.codec import dropped_fields
+from agent.i18n.text import joined
 from agent.keyword_arguments import explains_fields
 from agent.responses import fix_surrogates
 from agent.suspension.ledger import Ledger, MemoryLedger, open_ledger
@@ -155,7 +156,8 @@ class Seals:
         if self.ledger is _used_here and self.keys is not _own_keys():
             _warn_of_second_use()
         if not await self.ledger.use(suspension.id, suspension.expires_at):
-            raise refused("used")
+            what_now = "Go on from the result of that run: agent.ask(prompt, context=result.context)."
+            raise SuspensionError(joined([refused("used").text, what_now]), reason="used")
 
 
 @cache

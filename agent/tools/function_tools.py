@@ -199,7 +199,8 @@ class Tool(Generic[P, R]):
             _ = self._schema
         except Exception as error:  # pydantic's exceptions here have no common base
             why = str(error).partition("\n")[0].partition(". ")[0]
-            raise InputError(f"tool {self.name!r}: no schema can be made of its signature: {why}") from error
+            hint = ". Use str, int, lists, dicts, dataclasses or pydantic models" if "schema for" in why else ""
+            raise InputError(f"tool {self.name!r}: no schema can be made of its signature: {why}{hint}") from error
 
     @cached_property
     def _schema(self) -> "pydantic_ai.Tool[None]":

@@ -8,7 +8,8 @@
     base = { description = "As in EUR." }     env = ["A_TOKEN"]    # our variables that it can see
     day = { default = "latest" }              # or, for a server that listens: url = "https://.../mcp"
 
-The other keys are those of `rest_tool` and `McpServer`, and `allow`, a list of private hosts such as "127.0.0.1:8000".
+The other keys are those of `rest_tool` and `McpServer`, except `elicitation` and `sampling`, and `allow`, a list of
+private hosts such as "127.0.0.1:8000".
 Secrets come from `auth = { kind = "bearer", variable = "A_KEY" }`.
 """
 

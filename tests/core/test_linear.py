@@ -54,6 +54,7 @@ from agent.providers.event_reading import EventReader
 from agent.rendering.formulas import Formula, to_mathml
 from agent.rendering.html import html_mark
 from agent.rendering.markdown import to_blocks
+from agent.rendering.notebook import tame
 from agent.rendering.sources import Sources
 from agent.responses import StreamDecoder, fix_surrogates
 from agent.settings import ROOT
@@ -285,6 +286,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "pages with a sentence": lambda text: pages_named((text, "another"), f"{text[:200]} [1] or (p. 1)"),
     "documents in messages": documents_sent,
     "sources in a text": sources_marked,
+    "a text in a notebook": tame,
     "a passage": lambda text: find_passage(text, text[len(text) // 2 :]),
     "mail": mail,
     "words of a header": _decoded_words,

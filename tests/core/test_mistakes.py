@@ -22,6 +22,7 @@ from agent import (
     Approve,
     Audio,
     Chat,
+    Compaction,
     ConfigError,
     Context,
     Endpoint,
@@ -37,6 +38,7 @@ from agent import (
     ask_user,
     connect,
     display,
+    stream_to_display,
     tool,
 )
 from agent.fetch import Guard
@@ -189,6 +191,29 @@ MISTAKES: dict[str, tuple[Act, str]] = {
     "McpServer(elicitation=function)": (
         given(McpServer.http, "http://a", name="b", elicitation=print),
         r"elicitation must be True or False$",
+    ),
+    "McpServer(params=)": (
+        lambda _: cast(Any, McpServer)(params={}),
+        r"^params is given in another way: McpServer\.std",
+    ),
+    "McpServer.http(tool_filter=)": (
+        lambda _: cast(Any, McpServer.http)("http://a", name="b", tool_filter=[]),
+        r"^Perhaps it is tools\.",
+    ),
+    "McpServer.http(transport=)": (
+        lambda _: cast(Any, McpServer.http)("http://a", name="b", transport="sse"),
+        r"^transport is given in another way: McpServer\.http\(url, name=\.\.\.\), for streamable HTTP\.",
+    ),
+    "class of a toolset": (tools([McpServer]), r"not the class McpServer: make one, such as McpServer\(\.\.\.\)$"),
+    "Compaction(threshold=)": (lambda _: cast(Any, Compaction)(threshold=1), r"^Perhaps it is at\."),
+    "ask(deps=)": (ask(deps=3), r"^deps is given in another way: tools=\[\.\.\.\] with methods"),
+    "stream_to_display(text, agent)": (
+        lambda _: asyncio.run(stream_to_display(cast(Any, "Hello"), cast(Any, 3))),
+        r"takes an agent and a prompt, not 'Hello' and 3$",
+    ),
+    "display(agent)": (
+        lambda _: display(cast(Any, Agent(FakeConnection([])))),
+        r"write await stream_to_display\(agent, prompt\)$",
     ),
     "display(coroutine)": (lambda _: display(cast(Any, asyncio.sleep(0))), r"'sleep': write await before the call$"),
     "display(text)": (given(display, "a"), r"^display prints responses, not 'a': write print\(\.\.\.\)$"),
@@ -372,7 +397,7 @@ MISTAKES: dict[str, tuple[Act, str]] = {
     "journal=print": (ask(journal=print), r"^journal must be an object with the method write\(message, note\), not <b"),
     "tool with a class of one's own": (
         tools([_takes_any]),
-        r"^tool '_takes_any': .* pydantic-core schema for <class '.*NotPydantic'>$",
+        r"^tool '_takes_any': .* schema for <class '.*NotPydantic'>\. Use str, int, .* pydantic models$",
     ),
     "model with a slash": (given(Agent, "ollama/llama3"), r"Add the provider, for example ollama:llama3\. "),
     "model of Ollama": (given(Agent, "llama3:8b"), r"for example ollama:llama3:8b\. "),

@@ -3,11 +3,12 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from nbclient import NotebookClient
@@ -31,6 +32,13 @@ agent = Agent("Qwen/Qwen3-8B", provider="vllm", base_url={url!r}, tools=[add])
 SCRIPT = '!reasoning Hm. !tool add {{"a": 1, "b": 2}} !text **Three**.'
 """
 Cells = list[list[dict[str, Any]]]
+
+
+@pytest.fixture(autouse=True)
+def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the kernel keep its files in an empty folder."""
+    for variable in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"):
+        monkeypatch.setenv(variable, str(tmp_path))
 
 
 def run_cells(
@@ -184,11 +192,18 @@ PIECES += [
 
 
 @given(st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=3)), max_size=20).map("".join))
+@example("`a\n\n![x](y)`")
+@example("\\`![x](y)`")
+@example("[x]: y\n![x]")
 def test_no_text_has_html_or_pictures(text: str) -> None:
     assert not kinds(tame(text)) & {"html_inline", "html_block", "image"}
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=20).map("".join))
+@example("```\na")
+@example("~~~~\n~~~\na")
+@example("</details>")
+@example("- ```\n  a")
 def test_reasoning_stays_in_its_fold(text: str) -> None:
     shown = responses_to_markdown([Response("reasoning", text, True), Response("output_text", "Z", True)])
     folds = [token.content.strip() for token in ALL.parse(shown) if token.type == "html_block"]

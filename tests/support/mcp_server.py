@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import time
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from mcp.types import CreateMessageResult, SamplingMessage, TextContent
 from pydantic import BaseModel, Field
@@ -113,7 +113,7 @@ class Seats(BaseModel):
 class Order(BaseModel):
     """What `order` asks."""
 
-    dish: Literal["soup", "cake"]
+    dish: str = Field(json_schema_extra={"enum": ["soup", "cake"]})
     warm: bool
     note: str | None = None
 

@@ -107,6 +107,8 @@ async def test_mcp_server_is_a_preset(tmp_path: Path) -> None:
     server = load_presets("things", env={"A_TOKEN": "hush", "OTHER": "no"}, folder=tmp_path)
     assert isinstance(server, Toolset)
     assert "hush" not in repr(server)
+    assert isinstance(server, McpServer)
+    assert (server.elicitation, server.sampling, server.resources) == (False, False, False), "the page cannot ask"
     async with server.session() as tools:
         assert [(tool.name, tool.needs_approval) for tool in tools] == [
             ("things-add", True),
