@@ -186,9 +186,7 @@ def test_reload_requests_no_script_again(app: App, visit: Callable[..., Visitor]
     assert set(kept) <= {CACHE_FOREVER["cache-control"], CACHE_BRIEFLY["cache-control"]}
 
 
-OF_GRADIO = re.compile(
-    r"toast-\w|toggle-button|info-text|testid|(?<!PARTS)\.block\b|html-container|svelte|classList\.contains\(.open"
-)
+OF_GRADIO = re.compile(r"toast-\w|testid|\.block\b|html-container|svelte|classList\.contains\(.open")
 """What Gradio calls its own elements."""
 
 
@@ -207,4 +205,4 @@ def test_page_has_one_entry_and_no_circle() -> None:
     for name, source in sources.items():
         assert not re.search(r"\bwindow\.\w+ = |\.prototype\.\w+ = |defineProperty\(window", source) or name == "gradio"
         assert set(re.findall(r'load\("(\w+)"\)', source)) <= {*LAZY}
-        assert not OF_GRADIO.search(source) or name == "gradio", "it belongs to `PARTS` in gradio.js"
+        assert not OF_GRADIO.search(source) or name == "gradio", "it belongs to gradio.js"
