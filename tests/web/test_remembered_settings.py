@@ -310,6 +310,21 @@ def test_settings_survive_reload_and_model_switch(own: App, visit: Visit, server
     expect(prompt).to_have_value("")
 
 
+@pytest.mark.browser
+def test_typed_prompt_survives_a_reload_at_once(own: App, visit: Visit) -> None:
+    """The field has not been left, and the page has not waited for more."""
+    visitor = visit(own.url)
+    prompt = visitor.page.get_by_label("System prompt")
+    visitor.open_settings()
+    prompt.fill("Be brief.")
+
+    def reloaded() -> str:
+        visitor.reload()
+        return prompt.input_value()
+
+    becomes("Be brief.", reloaded)
+
+
 def test_programs_have_the_default_prompt(own: App, server: Running) -> None:
     client = Client(own.url, verbose=False)
     client.predict({"text": "!text One.", "files": []}, api_name="/chat")

@@ -166,8 +166,8 @@ def test_visit_is_light(app: App, visit: Callable[..., Visitor]) -> None:
         ".map((one) => [one.name.split('/').at(-1), one.encodedBodySize]))"
     )
     assert sizes[""] < 20_000, "the page itself: scripts and styles of ours belong in files"
-    assert sum(sizes.values()) < 355_000, sizes
-    assert len(sizes) < 97, sorted(sizes)
+    assert sum(sizes.values()) < 345_000, sizes
+    assert len(sizes) < 68, sorted(sizes)
     unwanted = [name for name in sizes if re.match("hls-|MinimalAudioPlayer-|Video-|JSON-|record", name)]
     assert unwanted == [recorder for recorder in unwanted if recorder == "recorder.js"], "Gradio's players and viewers"
 
