@@ -237,7 +237,7 @@ async def stop(server: VllmServer, url: str) -> None:
             seen += 1
             if seen == 4:
                 break
-        stopping = asyncio.create_task(page.run(page.config.on("composer", "stop")))
+        stopping = asyncio.create_task(page.stop())
         print(f"stopped on the page: the engine is free after {1000 * await idle(server, 10):.0f} ms", flush=True)
         await stopping
     await page.close()

@@ -92,6 +92,11 @@ class OurPage(PageClient):
             async for self._last_frame in frames:
                 yield self._last_frame
 
+    async def stop(self) -> None:
+        """Stop the answer that is being written."""
+        stopped = await self.http.post(f"/conversations/{self._chat}/stop", json={"run": self.run_id})
+        stopped.raise_for_status()
+
     async def finish(self) -> None:
         """Do what the page does at the end of an answer: ask for the stored conversation if the end is not stored."""
         if not json.loads(self._last_frame).get("stored"):

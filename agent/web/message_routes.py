@@ -457,27 +457,31 @@ class ComposerRoutes:
         return {"path": path, "name": picture.name, "media_type": picture.media_type, "size": len(picture.data)}
 
     async def _choose(self, request: Request, owner: str) -> None:
-        """Remember the model or the effort that the visitor has chosen. Raises `AgentError` for an unknown model."""
+        """Remember what the visitor has set. Raises `AgentError` for an unknown model, and for a wrong value."""
         count_request(self._limit, request, owner)
-        given = await self._texts(request, "model", "effort", needs_all=False)
-        visitor = visitor_of(request, owner)
-        model, effort = given.get("model"), given.get("effort")
-        if model is not None and not model.strip():
+        async with self._bodies.read(request.scope, request.receive, visitor_id_of(request.scope)) as body:
+            if not body:
+                raise InputError('Send the settings that change, such as {"model": "..."}.')
+            options = dict(body)
+        model, effort, visitor = options.pop("model", None), options.pop("effort", None), visitor_of(request, owner)
+        if model is not None and not (isinstance(model, str) and model.strip()):
             raise InputError("model must be the id or the name of a model.")
         spec = self._conversations.models.find(model.strip()) if model else None
         if effort and effort_of(effort) is None:
             raise InputError("effort must be a reasoning effort, or empty.")
+        if options:
+            self._conversations.choose(visitor, options)
         if spec is not None:
             translator = negotiate(request.headers.get("accept-language", ""))
             self._conversations.choose_model(visitor, spec, translator)
         if effort is not None:
             self._conversations.choose_effort(visitor, effort_of(effort))
 
-    async def _texts(self, request: Request, *names: str, needs_all: bool = True) -> dict[str, str]:
+    async def _texts(self, request: Request, *names: str) -> dict[str, str]:
         """Return the body, whose values are texts with these names. Raises `InputError` and `RequestRefused`."""
         async with self._bodies.read(request.scope, request.receive, visitor_id_of(request.scope)) as body:
             is_right = body and set(body) <= {*names} and all(isinstance(one, str) for one in body.values())
-            if not is_right or (needs_all and len(body) < len(names)):
+            if not is_right or len(body) < len(names):
                 known = ", ".join(f'"{name}": "..."' for name in names)
                 raise InputError(f"Send {{{known}}}.")
             return body

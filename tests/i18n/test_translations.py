@@ -41,7 +41,8 @@ from agent.web.ui.components import TOOL_SUPPORT, render_attachments
 from agent.web.ui.composer.component import Composer
 from agent.web.ui.examples import TITLES
 from agent.web.ui.layout import i18n
-from agent.web.ui.page_text import LABELS, SCRIPTS, WIDGETS
+from agent.web.ui.page_text import SCRIPTS, WIDGETS
+from agent.web.ui.settings.component import Settings
 from tests.conftest import ROOT, App, Visitor
 from tests.support import media_files
 
@@ -365,18 +366,20 @@ def test_page_speaks_visitor_language(visit: Visit, app: App, language: str) -> 
     expect(visitor.submit).to_have_attribute("aria-label", words.template(Composer.LABELS["send"]))
     expect(visitor.log).to_have_attribute("aria-label", words.template(SCRIPTS["chat"]))
     visitor.shot(f"words-empty-{language}")
-    page.get_by_role("button", name=words.template(LABELS["Toggle Sidebar"])).click()
-    for name in ("system", "reasoning", "tools", "temperature", "max_tokens"):
-        expect(page.get_by_label(words.template(WIDGETS[name])).first).to_be_in_viewport()
-    expect(page.locator("#settings")).to_contain_text(words.template(WIDGETS["settings_hold"]))
+    page.get_by_role("button", name=words.template(Settings.LABELS["toggle"])).click()
+    for name in ("system_message", "reasoning", "tools", "temperature", "max_tokens"):
+        expect(page.get_by_label(words.template(Settings.LABELS[name])).first).to_be_in_viewport()
+    expect(page.locator("#settings")).to_contain_text(words.template(Settings.LABELS["hold"]))
     expect(page.locator("#tools")).to_contain_text(words(TOOL_SUPPORT["native"]))
     page.locator("#tools input").check()
-    expect(page.get_by_role("switch", name=words.template(WIDGETS["tools"]))).to_have_attribute("aria-checked", "true")
+    expect(page.get_by_role("switch", name=words.template(Settings.LABELS["tools"]))).to_have_attribute(
+        "aria-checked", "true"
+    )
     visitor.shot(f"words-settings-{language}")
-    page.get_by_role("button", name=words.template(LABELS["Toggle Sidebar"])).click()
+    page.get_by_role("button", name=words.template(Settings.LABELS["toggle"])).click()
     visitor.ask('!reasoning Hm. !text Yes. !tool calculate {"expression": "1/0"}')
     titles = visitor.chat.locator(".answer > .bubble > details > summary")
-    expect(titles.nth(0)).to_contain_text(words.template(WIDGETS["reasoning"]))
+    expect(titles.nth(0)).to_contain_text(words.template(Settings.LABELS["reasoning"]))
     expect(titles.nth(1)).to_contain_text(words(tool_title("calculate")))
     expect(titles.nth(1)).to_contain_text(words(_("{expression} divides by zero", expression="'1/0'")))
     expect(visitor.chat.locator(".answer > .bubble")).to_have_count(4)  # reasoning, text, a tool, and text

@@ -56,7 +56,7 @@ def test_settings_are_open_after_another_language(app: App, visit: Visit) -> Non
     visitor.shot("settings-after-language")
     page.reload()
     expect(page.locator("html[data-chat]")).to_be_attached()
-    expect(page.locator("#settings.open")).to_have_count(0)
+    expect(page.locator(".settings.open")).to_have_count(0)
 
 
 def test_chosen_colours_stay(app: App, visit: Visit) -> None:

@@ -166,9 +166,9 @@ def test_switches_and_settings_show_the_same(own: App, visit: Visit, server: Run
 
     both("Reasoning", True)
     both("Tools", False)
-    with visitor.event_begins():
+    with visitor.setting_is_told():
         switch(visitor, "Tools").click()
-    with visitor.event_begins():
+    with visitor.setting_is_told():
         switch(visitor, "Reasoning").press("Space")
     both("Reasoning", False)
     both("Tools", True)
@@ -481,7 +481,7 @@ def test_default_prompt_is_put_back(own: App, visit: Visit, server: Running) -> 
     visitor.open_settings()
     prompt.fill("")
     expect(reset).to_be_visible()
-    with visitor.event_begins():
+    with visitor.setting_is_told():
         page.keyboard.press("Tab")
     visitor.reload()
     expect(prompt).to_have_value("")
@@ -490,7 +490,7 @@ def test_default_prompt_is_put_back(own: App, visit: Visit, server: Running) -> 
 
 
 ICONS = """() => [
-  "#bar button", "#composer button", "#settings .toggle-button", "#chats .head button",
+  "#bar button", "#composer button", ".settings .toggle", "#chats .head button",
 ].flatMap((all) => [...document.querySelectorAll(all)])
   .filter((one) => one.checkVisibility() && !/\\p{L}/u.test(one.innerText))
   .map((one) => [one.getAttribute("aria-label") || one.innerText, one.title])"""

@@ -80,7 +80,7 @@ def test_growing_text_makes_chromium_search_no_answer(app: App, visit: Visit) ->
 
 def test_open_settings_leave_room_for_the_chat(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
-    page, settings = visitor.page, visitor.page.locator("#settings")
+    page, settings = visitor.page, visitor.page.locator(".settings")
     expect(page.locator("html")).to_have_attribute("data-chat", "empty")  # the composer has moved to the middle
     wide = page.locator("#dock").bounding_box()
     visitor.open_settings()

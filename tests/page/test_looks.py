@@ -465,14 +465,14 @@ def test_phone_shows_numbers_and_buttons_whole(sized: Callable[..., Visitor]) ->
     visitor = sized((390, 844))
     page = visitor.page
     visitor.open_settings()
-    expect(page.locator("#settings .min_value")).to_be_visible()
-    expect(page.locator("#settings .max_value")).to_have_text("2")
+    expect(page.locator("#temperature .min")).to_be_visible()
+    expect(page.locator("#temperature .max")).to_have_text("2")
     middles = [page.locator(f"#settings .head {part}").evaluate(MIDDLE) for part in ("label span", "input")]
     assert abs(middles[0] - middles[1]) <= 1, "the label is level with its field"
     page.locator("#system textarea").fill("Other.")
     page.keyboard.press("Tab")
-    for reset in ".usual", ".reset-button":
-        becomes((44, 44), lambda reset=reset: size_of(page.locator(f"#settings {reset}")))
+    for reset in "#system .reset", "#temperature .reset":
+        becomes((44, 44), lambda reset=reset: size_of(page.locator(reset)))
     visitor.shot("phone-settings")
     visitor.close_settings()
     visitor.ask("!pace 60 !text Years:\\n\\n1986. One\\n\\n- 123456. Two\\n\\n7. Three")

@@ -18,7 +18,7 @@ NOT_SENT = "Your message was not sent. The reason is above the box."
 CONTROLS = "[role=button], button, [tabindex]"
 COVERED = """() => {
   const toast = document.querySelector(".toast-body").getBoundingClientRect();
-  const free = document.querySelectorAll("#bar, #settings .toggle-button, #settings.open, #dock");
+  const free = document.querySelectorAll("#bar, .settings .toggle, .settings.open, #dock");
   return [...free].filter((one) => {
     const { left, right, top, bottom } = one.getBoundingClientRect();
     return left < toast.right && toast.left < right && top < toast.bottom && toast.top < bottom;
@@ -41,12 +41,13 @@ COVERED = """() => {
 )
 def test_toast_is_a_message_with_one_button(app: App, visit: Visit, locale: str, close: str, lost: str) -> None:
     visitor = visit(app.url, locale=locale)
+    turned = visitor.page.locator("#extract-text input")
     visitor.page.route("**/gradio_api/run/*", lambda route: route.fulfill(status=500, json={"error": None}))
-    visitor.page.get_by_role("switch").first.click()
+    turned.evaluate("(box) => box.click()")  # an event of Gradio, while the settings are closed
     expect(visitor.hint).not_to_be_empty()
     visitor.page.unroute("**/gradio_api/run/*")
     visitor.page.route(re.compile("/gradio_api/(run/|app_id)"), lambda route: route.abort())
-    visitor.page.get_by_role("switch").first.click()
+    turned.evaluate("(box) => box.click()")  # an event of Gradio, while the settings are closed
     button = visitor.toast.get_by_role("button", name=close, exact=True)
     expect(button).to_be_visible()
     expect(visitor.toast.locator(CONTROLS)).to_have_count(1)

@@ -1,5 +1,6 @@
 """A person at the page, and the pages of one Chromium that tests share."""
 
+import re
 from collections.abc import Callable, Sized
 from dataclasses import dataclass
 from mimetypes import guess_type
@@ -231,15 +232,13 @@ class Visitor:
         expect(self.chat.locator("footer .caption, [data-kind=error]")).not_to_have_count(0)
         return [element.text_content() for element in self.chat.locator(".bubble").all()]
 
-    def event_begins(self, name: str = "") -> Any:
-        """Return a context that ends when the server begins to answer an event of the page, or of this component."""
-        if not name:
-            return self.page.expect_response("**/gradio_api/run/*")
-        find = "name => gradio_config.components.find(one => one.props.elem_id === name).id"
-        component = self.page.evaluate(find, name)
-        return self.page.expect_response(
-            lambda answer: "/gradio_api/run/" in answer.url and answer.request.post_data_json["trigger_id"] == component
-        )
+    def event_begins(self) -> Any:
+        """Return a context that ends when the server begins to answer an event of the page."""
+        return self.page.expect_response("**/gradio_api/run/*")
+
+    def setting_is_told(self) -> Any:
+        """Return a context that ends when the server begins to answer what was set."""
+        return self.page.expect_response(re.compile(r"/settings(\?|$)"))
 
     def idle(self) -> None:
         """Wait until no answer is being written."""

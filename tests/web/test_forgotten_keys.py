@@ -44,7 +44,7 @@ def event(program: HttpVisitor, widget: str, kind: str) -> int:
 
 def type_key(program: HttpVisitor, key: str) -> None:
     """Paste a key into the page's box and press the button."""
-    number = event(program, "key-box", "submit")
+    number = event(program, "chat", "use_key")
     assert program.join(number, [key, MODEL]).status == 200
 
 

@@ -27,7 +27,7 @@ from tests.support.models import LARGE, SMALL, FakeLocalModels
 from tests.support.scripted_server import Config, running
 from tests.support.views import page_request, properties_of, widgets
 
-QUICK = {"Checkbox", "Composer", "HTML", "JsonValue", "Number", "OpenSlider", "Textbox", "Timer"}
+QUICK = {"Composer", "HTML", "JsonValue", "Settings", "TextValue", "Timer"}
 """The kinds of widgets whose values are quickly read and written."""
 
 
@@ -92,15 +92,16 @@ async def test_model_refresh_undoes_nothing(handlers: Handlers, models: FakeLoca
 
 
 async def test_own_prompt_stays(handlers: Handlers, models: FakeLocalModels) -> None:
-    prompt = handlers.widgets.settings.system
-    assert prompt not in await handlers.refresh_models(None, page_request()), (
+    panel = handlers.widgets.settings
+    assert panel not in await handlers.refresh_models(None, page_request()), (
         "there is no model yet, and the visitor may be typing"
     )
     models.serve(LARGE, SMALL)
-    default = (await handlers.refresh_models(None, page_request()))[prompt]
+    default = (await handlers.refresh_models(None, page_request()))[panel]["system_message"]
     assert "You are Large" in default
     for typed, shown in (("Be a pirate.", None), (default, default.replace("Large", "Small"))):
-        assert (await handlers.model_chosen(SMALL.id, typed, None, page_request())).get(prompt) == shown
+        updates = await handlers.model_chosen(SMALL.id, {"system_message": typed}, None, page_request())
+        assert updates[panel].get("system_message") == shown
 
 
 async def test_handlers_change_only_outputs_of_their_events(models: FakeLocalModels, tmp_path: Path) -> None:
@@ -118,7 +119,7 @@ async def test_handlers_change_only_outputs_of_their_events(models: FakeLocalMod
         for name, shown in {
             "page_loaded": await handlers.page_loaded(page_request()),
             "refresh_models": await handlers.refresh_models(None, page_request()),
-            "model_chosen": await handlers.model_chosen("", "", None, page_request()),
+            "model_chosen": await handlers.model_chosen("", {}, None, page_request()),
             "switch": await handlers.switch(page_request()),
             "look": await handlers.look(page_request()),
             "key_typed": await handlers.keys.key_typed("", "", page_request()),
@@ -126,9 +127,8 @@ async def test_handlers_change_only_outputs_of_their_events(models: FakeLocalMod
             "still_here": await handlers.keys.still_here("", page_request()),
         }.items():
             assert shown.keys() <= outputs[name], name
-            if served:  # without a model, settings stay; a visitor's own prompt always stays
-                assert outputs[name] - shown.keys() <= {handlers.widgets.settings.system}, name
-        extract_text = await handlers.attaching.extract_text(False, "", page_request())
+            assert not served or outputs[name] == shown.keys(), f"{name}: without a model, settings stay"
+        extract_text = await handlers.attaching.extract_text({}, "", page_request())
         assert (extract_text.keys() == outputs["extract_text"]) if served else (extract_text == gr.skip())
 
 
@@ -145,7 +145,7 @@ async def test_refused_message_leaves_no_file(handlers: Handlers, models: FakeLo
 async def test_picked_model_is_not_asked_again(handlers: Handlers, models: FakeLocalModels) -> None:
     models.serve(LARGE, SMALL)
     models.status = Status("ready", "", None)
-    await handlers.model_chosen(SMALL.id, "", None, page_request())
+    await handlers.model_chosen(SMALL.id, {}, None, page_request())
     offer = (await handlers.refresh_models(SMALL.id, page_request()))[handlers.widgets.chat.switch]
     assert offer == ""
 
@@ -154,10 +154,10 @@ async def test_unknown_name_keeps_chosen_model(handlers: Handlers, models: FakeL
     """This also holds during the page's refresh, once a second, while the name is in the box."""
     models.serve(LARGE, SMALL)
     models.status = Status("ready", "", None)
-    await handlers.model_chosen(SMALL.id, "", None, page_request())
+    await handlers.model_chosen(SMALL.id, {}, None, page_request())
     menu = handlers.widgets.composer.model
     assert (await handlers.refresh_models("nobody", page_request()))[menu] == SMALL.id
-    shown = await handlers.model_chosen("nobody", "", None, page_request())
+    shown = await handlers.model_chosen("nobody", {}, None, page_request())
     assert shown[menu] == SMALL.id
     assert "openai:nobody" in shown[handlers.widgets.composer.chosen]["problem"]
 
@@ -181,9 +181,9 @@ async def test_tools_switch_follows_model(
     handlers: Handlers, models: FakeLocalModels, spec: ModelSpec, interactive: bool, words: str
 ) -> None:
     models.serve(spec)
-    tools = (await handlers.model_chosen(spec.id, "", None, page_request()))[handlers.widgets.settings.tools]
-    assert properties_of(tools)["interactive"] is interactive
-    assert words in properties_of(tools)["info"]
+    panel = (await handlers.model_chosen(spec.id, {}, None, page_request()))[handlers.widgets.settings]
+    assert panel["about"]["tools"]["fixed"] is not interactive
+    assert words in panel["about"]["tools"]["info"]
 
 
 async def test_finished_answer_still_reaches_listener(handlers: Handlers, models: FakeLocalModels) -> None:
@@ -208,7 +208,7 @@ async def test_share_link_takes_no_typed_key(models: FakeLocalModels, tmp_path: 
     words, box = shown[page.widgets.composer.keys.said], shown[page.widgets.composer.keys.key]
     session = page._sessions.get(page_request())
     assert (conversations.models.keys.get(session.owner, "openai") == "sk-of-a-visitor") is taken
-    assert not properties_of(box)["visible"]
+    assert box == ""
     assert ("shared over a link" in properties_of(words)["value"]) is not taken
     conversations.models.keys.forget(session.owner)
 

@@ -10,12 +10,12 @@ import pytest
 from gradio_client import Client
 from playwright.sync_api import expect
 
+from agent.errors import InputError
 from agent.i18n.translator import ENGLISH, LANGUAGES, Translator
 from agent.models.catalog import ModelSpec, load_catalog
 from agent.providers.connection import Effort
 from agent.settings import LocalSettings, Settings
 from agent.web.chat.choices import (
-    HIGHEST_TOKEN_LIMIT,
     Choices,
     RememberedSettings,
     requested_choices,
@@ -29,7 +29,7 @@ from agent.web.ui.handlers import Handlers
 from tests.conftest import App, Visit, becomes
 from tests.support.models import LARGE, SMALL
 from tests.support.scripted_server import Config, Running
-from tests.support.views import chats_of, page_request, properties_of, widgets
+from tests.support.views import chats_of, page_request, widgets
 
 SETTINGS = Settings(local=LocalSettings(cache_dir=Path(os.devnull)))
 QWEN = ModelSpec(id="vllm:q", name="Qwen/Qwen3-8B", label="Qwen3-8B", provider="vllm")
@@ -129,34 +129,38 @@ def test_added_sentence_stays_with_another_model(template: str | None) -> None:
 async def test_new_model_is_named_in_extended_prompt(tmp_path: Path) -> None:
     handlers = Handlers(chats_of("", tmp_path, LARGE, SMALL), widgets())
     large, small = (default_prompt(SETTINGS, spec) + " Be brief." for spec in (LARGE, SMALL))
-    await handlers.model_chosen(LARGE.id, "", None, page_request())
-    await handlers.settings.set_prompt(large, page_request())
-    prompt = handlers.widgets.settings.system
-    assert (await handlers.model_chosen(SMALL.id, large, None, page_request()))[prompt] == small
-    conversations, owner = handlers._conversations, handlers._sessions.get(page_request()).owner
+    conversations, visitor = handlers._conversations, handlers._sessions.get(page_request()).visitor
+    owner = visitor.owner
+
+    async def chosen(model: str, prompt: str, before: object = None) -> str:
+        """Choose a model while the page shows this prompt. Return the prompt that it shows then."""
+        shown = await handlers.model_chosen(model, {"system_message": prompt}, before, page_request())
+        return shown[handlers.widgets.settings].get("system_message", prompt)
+
+    await chosen(LARGE.id, "")
+    conversations.choose(visitor, {"system_message": large})
+    assert await chosen(SMALL.id, large) == small
     assert conversations.choices(owner).system_message == small
     sent = conversations.for_model(owner, Choices(model=LARGE.id, system_message=small), ENGLISH)
     assert sent.system_message == large, "sent before the page shows the new prompt"
     typed = "openai:gpt-typed-by-hand"
-    shown = (await handlers.model_chosen(typed, large, None, page_request()))[prompt]
+    shown = await chosen(typed, large)
     assert "You are Large" not in shown
-    await handlers.settings.set_prompt(shown, page_request())
-    assert (await handlers.model_chosen(LARGE.id, shown, None, page_request()))[prompt] == large
-    await handlers.model_chosen(typed, large, None, page_request())
-    conversations.choose_model(handlers._sessions.get(page_request()).visitor, LARGE, ENGLISH)  # before its event
-    assert (await handlers.model_chosen(LARGE.id, shown, {"id": typed}, page_request()))[prompt] == large
+    conversations.choose(visitor, {"system_message": shown})
+    assert await chosen(LARGE.id, shown) == large
+    await chosen(typed, large)
+    conversations.choose_model(visitor, LARGE, ENGLISH)  # before its event
+    assert await chosen(LARGE.id, shown, {"id": typed}) == large
 
 
 async def test_model_without_tools_leaves_the_choice_alone(tmp_path: Path) -> None:
     handlers = Handlers(chats_of("", tmp_path, LARGE, SMALL), widgets())
-    await handlers.settings.set_tools(True, page_request())
-    await handlers.settings.set_temperature(0.3, page_request())
-    for spec, on in ((SMALL, False), (LARGE, True)):
-        shown, ui = await handlers.model_chosen(spec.id, "", None, page_request()), handlers.widgets.settings
-        assert (properties_of(shown[ui.tools])["value"], properties_of(shown[ui.temperature])["value"]) == (on, 0.3), (
-            spec.id
-        )
     conversations, session = handlers._conversations, handlers._sessions.get(page_request())
+    for option in ({"tools": True}, {"temperature": 0.3}):
+        conversations.choose(session.visitor, option)
+    for spec, on in ((SMALL, False), (LARGE, True)):
+        shown = (await handlers.model_chosen(spec.id, {}, None, page_request()))[handlers.widgets.settings]
+        assert (shown["tools"], shown["temperature"]) == (on, 0.3), spec.id
     conversations.remember(session.visitor, Choices(model=LARGE.id, tools=False))
     assert conversations.choices(session.owner).tools, "an older page undoes another page's setting"
 
@@ -178,39 +182,43 @@ def test_switch_of_a_model_that_always_reasons_is_no_choice() -> None:
     assert set_by_visitor(Choices(model=model.id, reasoning=False), model).reasoning is Choices.reasoning
 
 
-NUMBERS = {
-    "a number": (64, 64, 2.0),
-    "zero": (0, None, 0.0),
-    "below zero": (-1, None, 0.0),
-    "beyond 64 bits": (10**20, HIGHEST_TOKEN_LIMIT, 2.0),
-    "beyond a float": (10**400, HIGHEST_TOKEN_LIMIT, 2.0),
-    "infinite": (float("inf"), HIGHEST_TOKEN_LIMIT, 2.0),
-    "no number": (float("nan"), None, None),
-    "a text": ("x" * 1000, None, None),
-    "nothing": (None, None, None),
-    "a list": ([1], None, None),
-}
+def test_setting_leaves_the_others_as_they_are(tmp_path: Path) -> None:
+    conversations = chats_of("", tmp_path)
+    conversations.choose_effort(Asker(owner="ann"), "high")
+    for option in ({"reasoning": False}, {"reasoning": True}, {"max_tokens": 64}, {"extract_text": True}):
+        conversations.choose(Asker(owner="ann"), option)
+    kept = conversations.choices("ann")
+    assert kept == Choices(reasoning=True, effort="high", max_tokens=64, extract_text=True)
 
 
-@pytest.mark.parametrize(("sent", "tokens", "warmth"), NUMBERS.values(), ids=NUMBERS)
-async def test_odd_number_is_clamped_before_storage(
-    tmp_path: Path, sent: Any, tokens: int | None, warmth: float | None
-) -> None:
-    handlers = Handlers(chats_of("", tmp_path), widgets())
-    await handlers.settings.set_max_tokens(sent, None, page_request())
-    await handlers.settings.set_temperature(sent, page_request())
-    kept = handlers._conversations.choices(handlers._sessions.get(page_request()).owner)
-    assert (kept.max_tokens, kept.temperature) == (tokens, warmth)
-    await handlers.settings.set_max_tokens(64, None, page_request())
-    await handlers.settings.set_max_tokens(sent, None, page_request())
-    kept = handlers._conversations.choices(handlers._sessions.get(page_request()).owner)
-    assert kept.max_tokens == (tokens if tokens or sent is None else 64), "what is no limit replaces one"
+ODD: list[dict[str, Any]] = [
+    {"max_tokens": 0},
+    {"max_tokens": -1},
+    {"max_tokens": 2.5},
+    {"max_tokens": "64"},
+    {"temperature": -1},
+    {"temperature": float("nan")},
+    {"temperature": "warm"},
+    {"tools": "true"},
+    {"system_message": None},
+    {"colour": "red"},
+]
+
+
+@pytest.mark.parametrize("option", ODD, ids=str)
+def test_odd_value_of_a_setting_is_refused(tmp_path: Path, option: dict[str, Any]) -> None:
+    conversations = chats_of("", tmp_path)
+    conversations.choose(Asker(owner="ann"), {"max_tokens": 64, "temperature": 0.3})
+    before = conversations.choices("ann")
+    with pytest.raises(InputError):
+        conversations.choose(Asker(owner="ann"), option)
+    assert conversations.choices("ann") == before
 
 
 async def test_extraction_setting_remembers_no_text(tmp_path: Path) -> None:
     handlers = Handlers(chats_of("", tmp_path), widgets())
-    await handlers.attaching.extract_text(cast(Any, "x" * 3_800_000), None, page_request())
-    assert handlers._conversations.choices(handlers._sessions.get(page_request()).owner).extract_text is True
+    await handlers.attaching.extract_text({"extract_text": "x" * 3_800_000}, None, page_request())
+    assert handlers._conversations.choices(handlers._sessions.get(page_request()).owner).extract_text is False
 
 
 def test_oversized_choices_are_not_remembered() -> None:
@@ -256,12 +264,13 @@ def test_settings_survive_reload_and_model_switch(own: App, visit: Visit, server
         numbers[0].fill(typed)
         numbers[0].press("Tab")
         expect(numbers[0]).to_have_value(shown)
-    with visitor.event_begins("max-tokens"):
+    with visitor.setting_is_told():
         numbers[1].fill("512")
         numbers[1].press("Tab")
-    for name in ("tools", "extract-text"):
-        with visitor.event_begins(name):
-            page.locator(f"#{name} input").check()
+    with visitor.setting_is_told():
+        page.locator("#tools input").check()
+    with visitor.event_begins():
+        page.locator("#extract-text input").check()
     becomes((tuned, "0.35", "512", False, True, True), reloaded)
     visitor.open_settings()
     visitor.shot("settings-after-reload")
@@ -270,7 +279,7 @@ def test_settings_survive_reload_and_model_switch(own: App, visit: Visit, server
     assert system_of(server) == tuned
     assert server.journal()[-1]["body"]["temperature"] == 0.35
     visitor.open_settings()
-    with visitor.event_begins():
+    with visitor.setting_is_told():
         prompt.fill("")
         prompt.blur()
     visitor.shot("settings-no-prompt")
@@ -280,6 +289,21 @@ def test_settings_survive_reload_and_model_switch(own: App, visit: Visit, server
     visitor.choose("Qwen3-8B")
     expect(page.locator("#about")).to_contain_text("Qwen3-8B")
     expect(prompt).to_have_value("")
+
+
+@pytest.mark.browser
+def test_typed_prompt_survives_a_reload_at_once(own: App, visit: Visit) -> None:
+    """The field has not been left, and the page has not waited for more."""
+    visitor = visit(own.url)
+    prompt = visitor.page.get_by_label("System prompt")
+    visitor.open_settings()
+    prompt.fill("Be brief.")
+
+    def reloaded() -> str:
+        visitor.reload()
+        return prompt.input_value()
+
+    becomes("Be brief.", reloaded)
 
 
 def test_programs_have_the_default_prompt(own: App, server: Running) -> None:

@@ -1,6 +1,5 @@
 """The settings that visitors choose, and the memory of what each visitor chose."""
 
-import math
 import sys
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -18,12 +17,8 @@ from agent.web.chat.visitor import Visitor
 MAX_PROMPT_CHARACTERS = 20_000
 """The most characters of a system prompt."""
 
-MAX_TEMPERATURE = 2.0
-"""The highest temperature that can be set."""
 TEMPERATURE = 0.7
 """The temperature for a model that states none."""
-HIGHEST_TOKEN_LIMIT = 10_000_000
-"""The highest limit of an answer that can be set, more than any model writes."""
 PAGE_OPTIONS: Mapping[str, type] = {"system_message": str, "tools": bool, "extract_text": bool}
 """The options of this page that a program can set, with their types."""
 RUN_OPTIONS = ("reasoning", "temperature", "max_tokens")
@@ -129,27 +124,6 @@ def effort_of(value: object) -> Effort | None:
     """Return a widget's effort, or None for anything else."""
     known = isinstance(value, str) and is_reasoning(value) and not is_off(value)
     return cast(Effort, value) if known else None
-
-
-def temperature_of(value: object) -> float | None:
-    """Return a widget's temperature, clipped to the range of all models, or None for anything else."""
-    return None if (number := _number(value)) is None else min(max(number, 0.0), MAX_TEMPERATURE)
-
-
-def limit_of(value: object) -> int | None:
-    """Return a widget's limit of an answer, clipped to what any model writes, or None for anything else."""
-    return None if (number := _number(value)) is None else max(0, int(min(number, HIGHEST_TOKEN_LIMIT))) or None
-
-
-def _number(value: object) -> float | None:
-    """Return the number, infinite if it is too large for a float, or None if the value is no number."""
-    if not isinstance(value, int | float):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return math.inf if value > 0 else 0.0
-    return None if math.isnan(number) else max(number, 0.0)
 
 
 MAX_OWNERS = 1000

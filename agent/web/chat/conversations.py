@@ -6,7 +6,7 @@ names the owner and is refused for conversations of other owners.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
@@ -35,7 +35,7 @@ from agent.web.chat.answers import STILL_WRITING, AnswersTogether, LiveRun, Live
 from agent.web.chat.attached_documents import with_new_passages
 from agent.web.chat.attachments import PRIVATE_LIMITS, PUBLIC_LIMITS, WRITE_FIRST, check_length, message_parts
 from agent.web.chat.branches import Branches
-from agent.web.chat.choices import Choices, RememberedSettings, set_by_visitor
+from agent.web.chat.choices import Choices, RememberedSettings, requested_choices, set_by_visitor
 from agent.web.chat.conversation_list import ConversationList
 from agent.web.chat.expiry import RetentionPeriods
 from agent.web.chat.journal import branch, request_of
@@ -198,6 +198,20 @@ class Conversations:
             prompt = adapt_prompt(chosen.system_message, self.settings, spec, specs, translator)
             chosen = replace(chosen, system_message=prompt)
         self.remembered.put(visitor, replace(chosen, model=spec.id, picked=True))
+
+    def choose(self, visitor: Visitor, options: Mapping[str, Any]) -> None:
+        """Remember only these settings: a page can show what its model supports, not what was set.
+
+        Raises `InputError` for a wrong one. A prompt with the default's text means the default.
+        """
+        before = self.choices(visitor.owner)
+        chosen = requested_choices(before.model, options, before, elsewhere="model, effort")
+        if chosen.system_message is not None:
+            own = own_prompt(chosen.system_message, self.settings, self.models.specs_with(before.model))
+            chosen = replace(chosen, system_message=own)
+        if isinstance(options.get("reasoning"), bool):
+            chosen = replace(chosen, effort=before.effort)
+        self.remembered.put(visitor, chosen)
 
     def choose_effort(self, visitor: Visitor, effort: Effort | None) -> None:
         """Remember how much a model reasons for this visitor."""

@@ -1,6 +1,7 @@
 """Handlers for attachments: their plans and their transcription."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,11 +38,11 @@ class AttachmentHandlers:
         self._check_slots = asyncio.Semaphore(MAX_CHECKED_MESSAGES)
         self._check_limit = RequestLimit.of_page(public=conversations.settings.public is not None)
 
-    async def extract_text(self, on: bool, model: str | None, request: gr.Request) -> Updates:
+    async def extract_text(self, panel: Mapping[str, object], model: str | None, request: gr.Request) -> Updates:
         """Switch the text extraction from images and audio, which changes the files that can be attached."""
-        session = self._sessions.get(request)
+        session, on = self._sessions.get(request), panel.get("extract_text") is True
         self._conversations.remembered.put(
-            session.visitor, replace(self._conversations.choices(session.owner), extract_text=bool(on))
+            session.visitor, replace(self._conversations.choices(session.owner), extract_text=on)
         )
         spec = self._conversations.model_for(session.owner, model)
         if on:
@@ -51,11 +52,11 @@ class AttachmentHandlers:
         transcriber = self._conversations.transcriber if on else None
         info = extraction_info(spec, transcriber, session.translator)
         return composer_for_model(self._widgets, spec, session.translator, transcriber=transcriber) | {
-            self._widgets.settings.extract_text: gr.Checkbox(info=info)
+            self._widgets.settings: {"about": {"extract_text": {"info": info}}}
         }
 
     async def attached(
-        self, value: dict[str, Any] | None, model: str | None, extract_text: bool, request: gr.Request
+        self, value: dict[str, Any] | None, model: str | None, panel: Mapping[str, object], request: gr.Request
     ) -> Updates:
         """Return how each attachment will be handled for the chosen model, before anything is sent."""
         session = self._sessions.get(request)
@@ -72,7 +73,7 @@ class AttachmentHandlers:
             refused = AttachmentPlan(name="", outcome="refused", text=error.text)
             return {self._widgets.composer.attached: render_attachments([refused], session.translator, {})}
         with acting_for(session.owner):
-            plans = await self._plans(files, spec, session, extract_text)
+            plans = await self._plans(files, spec, session, panel.get("extract_text") is True)
         others = {spec.id: spec for plan in plans for spec in plan.others}.values()
         models, translator = self._conversations.models, session.translator
         missing = {spec.id: translator(models.missing(session.owner, spec, session.login)) for spec in others}

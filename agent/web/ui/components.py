@@ -53,7 +53,6 @@ def no_updates() -> Updates:
 def shown_model(
     id_: str,
     label: str,
-    prompt: str,
     efforts: Sequence[Effort] = (),
     translator: Translator = ENGLISH,
     *,
@@ -62,14 +61,13 @@ def shown_model(
 ) -> dict[str, Any]:
     """Return what options.js shows and needs to know of the chosen model.
 
-    These are its name, its default system prompt, its reasoning efforts with their names and the one that was chosen,
-    and whether other models can be used. A model with a single effort leaves no choice, so it has none here.
+    These are its name, its reasoning efforts with their names and the one that was chosen, and whether other models can
+    be used. A model with a single effort leaves no choice, so it has none here.
     """
     choices = [("", translator(_("Default"))), *((one, translator(EFFORTS[one])) for one in efforts)]
     return {
         "id": id_,
         "label": label,
-        "prompt": prompt,
         "efforts": choices if len(efforts) > 1 else [],
         "effort": (effort and nearest(effort, efforts)) or effort or "",
         "has_others": has_others,
@@ -117,42 +115,39 @@ def widgets_for_model(
     empty: Updates = {widgets.composer.examples: examples(spec, translator, tools)}
     if spec is None:
         return empty | {widgets.composer.about: ""}
-    limit: dict[str, Any] = {} if chosen is None else {"value": chosen.max_tokens}
-    chosen = chosen or Choices()
+    shown = settings_for_model(spec, chosen or Choices(), translator, transcriber=transcriber)
+    return {widgets.settings: shown} | composer_for_model(widgets, spec, translator, transcriber=transcriber) | empty
+
+
+def settings_for_model(
+    spec: ModelSpec, chosen: Choices, translator: Translator = ENGLISH, *, transcriber: Transcriber | None = None
+) -> dict[str, Any]:
+    """Return what the settings show for a model, but for the system prompt. See `Settings`."""
     can_reason, can_call = spec.reasoning, spec.tools != "none"
-    settings = widgets.settings
-    set_up: Updates = {
-        settings.reasoning: gr.Checkbox(
-            value=can_reason and (not is_off(chosen.reasoning) or spec.always_reasons),
-            interactive=can_reason and not spec.always_reasons,
-            info=translator(_("This model always reasons."))
-            if spec.always_reasons
-            else None
-            if can_reason
-            else translator(_("This model has no visible reasoning.")),
-        ),
-        settings.tools: gr.Checkbox(
-            value=can_call and chosen.tools, interactive=can_call, info=translator(TOOL_SUPPORT[spec.tools])
-        ),
-        settings.extract_text: gr.Checkbox(
-            value=chosen.extract_text, info=extraction_info(spec, transcriber, translator)
-        ),
-        settings.temperature: gr.Slider(
-            value=usual_temperature(spec) if chosen.temperature is None else chosen.temperature,
-            interactive=spec.temperature,
-            info=None if spec.temperature else translator(_("Fixed by this model.")),
-        ),
-        settings.max_tokens: gr.Number(
-            info=translator(
-                _(
-                    "At most {count} with this model. Leave it empty for the model's own limit.",
-                    count=spec.max_output_tokens,
-                )
-            ),
-            **limit,
-        ),
+    always = _("This model always reasons.") if spec.always_reasons else _("This model has no visible reasoning.")
+    fixed = spec.always_reasons or not can_reason
+    limit = _(
+        "At most {count} with this model. Leave it empty for the model's own limit.", count=spec.max_output_tokens
+    )
+    warmth = usual_temperature(spec)
+    return {
+        "reasoning": can_reason and (not is_off(chosen.reasoning) or spec.always_reasons),
+        "tools": can_call and chosen.tools,
+        "extract_text": chosen.extract_text,
+        "temperature": warmth if chosen.temperature is None else chosen.temperature,
+        "max_tokens": chosen.max_tokens,
+        "about": {
+            "reasoning": {"fixed": fixed, "info": translator(always) if fixed else ""},
+            "tools": {"fixed": not can_call, "info": translator(TOOL_SUPPORT[spec.tools])},
+            "extract_text": {"info": extraction_info(spec, transcriber, translator)},
+            "temperature": {
+                "fixed": not spec.temperature,
+                "info": "" if spec.temperature else translator(_("Fixed by this model.")),
+                "usual": warmth,
+            },
+            "max_tokens": {"info": translator(limit), "most": spec.max_output_tokens},
+        },
     }
-    return set_up | composer_for_model(widgets, spec, translator, transcriber=transcriber) | empty
 
 
 def composer_for_model(
@@ -232,7 +227,7 @@ def key_panel(
 ) -> Updates:
     """Return the key panel: its text, the box for a key, and the button to forget the keys.
 
-    The box is emptied whenever it is shown: a key goes from the browser to the server and never back. `login` is None
+    A key goes from the browser to the server and never back. `login` is None
     if a login cannot replace a key. With `own`, only a visitor's own key helps, not one that the owner sets. `problem`
     says why a typed key was not taken.
     """
@@ -255,14 +250,17 @@ def key_panel(
     text += f'<p class="problem" role="alert">{html.escape(problem)}</p>' if problem else ""
     return {
         widgets.composer.keys.said: gr.HTML(text, visible=bool(text)),
-        widgets.composer.keys.key: gr.Textbox(
-            value="",
-            visible=missing and taken,
-            placeholder=translator(_("{provider} API key", provider=provider.label)) if provider else "",
-            submit_btn=translator(_("Use this key")),
-        ),
+        widgets.composer.keys.key: _key_form(provider, translator) if missing and taken and provider else "",
         widgets.composer.keys.forget: _button(translator.template(WIDGETS["forget_keys"])) if typed else "",
     }
+
+
+def _key_form(provider: ProviderSpec, translator: Translator) -> str:
+    """Return the form for a key. options.js sends what is typed, and empties the box."""
+    name = html.escape(translator(_("{provider} API key", provider=provider.label)))
+    label = html.escape(translator.template(WIDGETS["key"]))
+    box = f'<input type="password" autocomplete="off" aria-label="{label}" placeholder="{name}">'
+    return f"<form>{box}<button>{html.escape(translator(_('Use this key')))}</button></form>"
 
 
 def _missing_key(

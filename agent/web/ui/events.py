@@ -7,7 +7,7 @@ import gradio as gr
 
 from agent.web.gradio_compat.login import take_load_event
 from agent.web.ui.api import ChatApi
-from agent.web.ui.composer.component import Composer, JsonValue
+from agent.web.ui.composer.component import Composer, JsonValue, TextValue
 from agent.web.ui.handlers import Handlers
 from agent.web.ui.layout import Widgets
 
@@ -35,30 +35,11 @@ class Events:
 
     def __init__(self, page: gr.Blocks, widgets: Widgets, handlers: Handlers) -> None:
         self._page, self._widgets, self._handlers = page, widgets, handlers
-        settings, chat, composer = widgets.settings, widgets.chat, widgets.composer
-        # In this order for the modules, see `settings` in live.js.
-        self._settings: list[Any] = [
-            settings.system,
-            settings.reasoning,
-            settings.temperature,
-            settings.max_tokens,
-            settings.tools,
-            settings.extract_text,
-        ]
+        chat, composer = widgets.chat, widgets.composer
         self._menu = [composer.model, composer.chosen, chat.notice, chat.switch]
         keys = composer.keys
         self._keys = [keys.said, keys.key, keys.forget, widgets.sign_of_life]
-        self._for_model = [
-            settings.system,
-            settings.reasoning,
-            settings.tools,
-            settings.extract_text,
-            settings.temperature,
-            settings.max_tokens,
-            composer.about,
-            composer.examples,
-            *self._keys,
-        ]
+        self._for_model = [widgets.settings, composer.about, composer.examples, *self._keys]
 
     def connect(self) -> None:
         """Connect all events of the page."""
@@ -76,10 +57,6 @@ class Events:
             handlers.page_loaded, None, [view, widgets.timer, *self._menu, *self._for_model], **QUIET
         )
         loaded.success(None, view, None, js=asks("loaded"), **QUIET)
-        showing: dict[str, Any] = {"js": asks("settings"), "trigger_mode": "multiple", **QUIET}
-        loaded.then(None, self._settings, None, **showing)
-        for setting in self._settings:
-            setting.change(None, self._settings, None, **showing)
         view.look(handlers.look, None, [widgets.chat.notice, widgets.timer], trigger_mode="always_last", **QUIET)
 
     def _connect_attachments(self) -> None:
@@ -91,7 +68,7 @@ class Events:
         composer = self._widgets.composer
         checked = event(
             self._handlers.attaching.attached,
-            [composer.box, composer.model, self._widgets.settings.extract_text],
+            [composer.box, composer.model, self._widgets.settings],
             composer.attached,
             js=asks("attached"),  # the page's modules have the files, and say that they are being checked
             trigger_mode="always_last",
@@ -100,7 +77,7 @@ class Events:
         checked.then(None, None, None, js=asks("checked"), trigger_mode="multiple", **QUIET)
 
     def _connect_settings(self) -> None:
-        """Connect the events of the model menu and the side bar."""
+        """Connect the events of the model menu, and those of the settings that change more than themselves."""
         handlers, settings, composer = self._handlers, self._widgets.settings, self._widgets.composer
         view = self._widgets.chat.view
         last: dict[str, Any] = {"trigger_mode": "always_last", **QUIET}
@@ -108,25 +85,10 @@ class Events:
         remembered = [*self._menu, *self._for_model]
         forgotten = view.reset(handlers.settings_deleted, None, remembered, **last)
         forgotten.success(None, composer.chosen, None, js=asks("model settled"), **QUIET)
-        turned = settings.extract_text.input(
-            handlers.attaching.extract_text,
-            [settings.extract_text, composer.model],
-            [composer.about, settings.extract_text],
-            **QUIET,
+        turned = view.extract(
+            handlers.attaching.extract_text, [settings, composer.model], [composer.about, settings], **last
         )
         self._check_after(turned.then)
-        remember = handlers.settings
-        for written in (settings.system.input, settings.system.blur):  # no input event comes from an emptied box
-            written(remember.set_prompt, settings.system, None, **last)
-        settings.system.change(None, None, None, js=asks("prompted"), **QUIET)
-        settings.reasoning.input(remember.set_reasoning, settings.reasoning, None, **last)
-        settings.tools.input(remember.set_tools, settings.tools, None, **last)
-        settings.temperature.input(remember.set_temperature, settings.temperature, None, **last)
-        limit = [settings.max_tokens, composer.model]
-        settings.max_tokens.input(remember.set_max_tokens, limit, None, **last)
-        for typed in (settings.max_tokens.submit, settings.max_tokens.blur):  # not while it is typed
-            corrected = typed(remember.correct_max_tokens, limit, settings.max_tokens, **last)
-            corrected.success(None, settings.max_tokens, None, js=asks("limit"), **QUIET)
         view.switch(handlers.switch, None, [*self._menu, *self._for_model], **QUIET)
         timer = self._widgets.timer
         timer.tick(handlers.refresh_models, composer.model, [timer, *self._menu, *self._for_model], **QUIET)
@@ -139,7 +101,7 @@ class Events:
         picked = view.pick(None, None, composer.model, js=asks("picked model"), trigger_mode="multiple", **QUIET)
         chosen = picked.then(
             handlers.model_chosen,
-            [composer.model, settings.system, composer.chosen],
+            [composer.model, settings, composer.chosen],
             [*self._menu, *self._for_model],
             trigger_mode="always_last",
             **QUIET,
@@ -152,27 +114,20 @@ class Events:
         asked = view.models(handlers.list_models, composer.model, view, trigger_mode="always_last", **QUIET)
         asked.success(None, view, None, js=asks("models"), **QUIET)
         asked.failure(None, None, None, js=asks("models"), **QUIET)
-        for switch in (settings.reasoning, settings.tools):
-            switch.change(
-                None,
-                [settings.reasoning, settings.tools],
-                None,
-                js=asks("switched"),
-                trigger_mode="multiple",
-                **QUIET,
-            )
 
     def _connect_keys(self) -> None:
         """Connect the events of the key panel."""
         handlers, composer = self._handlers, self._widgets.composer
-        keys, model = composer.keys, composer.model
-        keys.key.submit(handlers.keys.key_typed, [keys.key, model], [*self._menu, *self._keys], **QUIET)
-        self._widgets.chat.view.forget(handlers.keys.key_forgotten, model, [*self._menu, *self._keys], **QUIET)
+        keys, model, view = composer.keys, composer.model, self._widgets.chat.view
+        shown = [*self._menu, *self._keys]
+        # The page's modules give what was typed, so that no widget keeps it.
+        view.use_key(handlers.keys.key_typed, [keys.key, model], shown, js=asks("typed key"), **QUIET)
+        view.forget(handlers.keys.key_forgotten, model, shown, **QUIET)
         self._widgets.sign_of_life.tick(handlers.keys.still_here, model, self._keys, **QUIET)
 
     def _connect_login(self) -> None:
         """Connect the login event without listing it in the API, where programs have no use for it."""
-        button = self._widgets.settings.login
+        button = self._widgets.login
         if button is None:
             return
         if label := take_load_event(button):
@@ -183,7 +138,7 @@ def connect_endpoint(api: ChatApi) -> None:
     """Create `/chat`, the one public endpoint. It has its own page sessions: one client is one conversation."""
     with gr.Column(visible=False):
         message = Composer(label="message")
-        model = gr.Textbox(label="model", value="")
+        model = TextValue(label="model", value="")
         options = JsonValue(label="options", value={})
         answer = JsonValue(label="answer")
         # Nothing triggers it in the page, where a button would load seven files with each visit.

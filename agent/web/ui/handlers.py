@@ -1,7 +1,7 @@
 """Event handlers of the page: identify the page session, and return the values of widgets about models and settings."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import cast
 
@@ -19,7 +19,6 @@ from agent.web.ui.key_handlers import KeyHandlers
 from agent.web.ui.layout import Widgets
 from agent.web.ui.model_widgets import ModelWidgets
 from agent.web.ui.page_sessions import PageSession, PageSessions
-from agent.web.ui.setting_handlers import SettingHandlers
 
 
 class Handlers:
@@ -38,7 +37,6 @@ class Handlers:
         self._conversations, self.widgets, self._guest_token = conversations, widgets, guest_token
         self._sessions = PageSessions()
         self.attaching = AttachmentHandlers(conversations, self._sessions, widgets)
-        self.settings = SettingHandlers(conversations, self._sessions)
         self._model = ModelWidgets(conversations, widgets)
         self.keys = KeyHandlers(conversations, self._sessions, self._model)
 
@@ -86,14 +84,17 @@ class Handlers:
         spec = self._conversations.model_for(session.owner, None)
         shown = self._model.menu(session, spec) | await self._model.for_model(session, spec)
         if spec is None:  # somebody may be typing a prompt
-            del shown[self.widgets.settings.system]
+            del shown[self.widgets.settings]
         return timer | shown
 
-    async def model_chosen(self, model: object, prompt: str | None, before: object, request: gr.Request) -> Updates:
+    async def model_chosen(
+        self, model: object, panel: Mapping[str, object], before: object, request: gr.Request
+    ) -> Updates:
         """Select a model that was picked from the list or typed. Its abilities decide which switches are available.
 
-        A visitor's own `prompt` stays in its box, because nothing else remembers a guest's prompt. If it begins with
-        the default prompt of the model `before`, of which the page has the facts, it names the new model.
+        The `panel` has the settings. A visitor's own prompt stays in its box, because nothing else remembers a guest's
+        prompt. If it begins with the default prompt of the model `before`, of which the page has the facts, it names
+        the new model.
         """
         session, model = self._sessions.get(request), text_of(model, LONGEST_NAME + 1)
         former = text_of(cast(dict[str, object], before).get("id")) if isinstance(before, dict) else ""
@@ -112,11 +113,11 @@ class Handlers:
         new = spec is None or spec.id != model
         shown = self._model.menu(session, spec, chosen=new) | await self._model.for_model(session, spec)
         shown[self.widgets.composer.chosen] |= {"asked": model, "problem": problem}
-        own, box = own_prompt(prompt or "", settings, specs), self.widgets.settings.system
+        own, changed = own_prompt(text_of(panel.get("system_message")), settings, specs), shown[self.widgets.settings]
         if own is not None:
-            shown[box] = adapt_prompt(own, settings, spec, specs, session.translator)
-            if shown[box] == own:
-                del shown[box]
+            changed["system_message"] = adapt_prompt(own, settings, spec, specs, session.translator)
+            if changed["system_message"] == own:
+                del changed["system_message"]
         return shown
 
     async def list_models(self, model: str | None, request: gr.Request) -> Updates:

@@ -7,18 +7,20 @@ from typing import Any
 import gradio as gr
 
 from agent.i18n.translator import LANGUAGES, Translator
-from agent.web.chat.choices import TEMPERATURE
 from agent.web.gradio_compat.login import log_in_visitors
 from agent.web.ui.composer.component import Composer
 from agent.web.ui.page_text import WIDGETS, keep_days, translated
+from agent.web.ui.settings.component import Settings
 
 CALLS = (
     "look",
     "attached",
+    "extract",
     "models",
     "pick",
     "reset",
     "switch",
+    "use_key",
     "forget",
 )
 """The events with which the page's scripts call the server: see `call` in gradio.js."""
@@ -32,29 +34,6 @@ document.dispatchEvent(new Event("gradio-calls"));
 )
 LOCALES = {locale: locale for locale in LANGUAGES} | {"zh-CN": "zh", "zh-TW": "zh"}
 """The page's language code by Gradio's locale."""
-
-
-class OpenSlider(gr.Slider):
-    """A slider that hands on what was typed into it. Gradio raises an error in English for a value beyond its ends."""
-
-    is_template = True  # in the browser it is Gradio's
-
-    def preprocess(self, payload: float) -> float:
-        """Return the value as it was typed. The handlers clip it."""
-        return payload
-
-
-@dataclass(frozen=True, slots=True)
-class SettingsWidgets:
-    """The widgets of the settings panel."""
-
-    system: gr.Textbox
-    reasoning: gr.Checkbox
-    tools: gr.Checkbox
-    extract_text: gr.Checkbox
-    temperature: gr.Slider
-    max_tokens: gr.Number
-    login: gr.LoginButton | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +51,10 @@ class ChatWidgets:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The widgets of the key panel. `said` tells which key is missing or used."""
+    """The widgets of the key panel. `said` tells which key is missing or used. No value has what is typed."""
 
     said: gr.HTML
-    key: gr.Textbox
+    key: gr.HTML
     forget: gr.HTML
 
 
@@ -99,9 +78,10 @@ class ComposerWidgets:
 
 @dataclass(frozen=True, slots=True)
 class Widgets:
-    """All widgets of the page."""
+    """All widgets of the page. `login` is there if visitors can log in."""
 
-    settings: SettingsWidgets
+    settings: Settings
+    login: gr.LoginButton | None
     chat: ChatWidgets
     composer: ComposerWidgets
     timer: gr.Timer
@@ -135,13 +115,14 @@ def lay_out(title: str, *, sign_of_life: float, login: bool, fleeting: bool, day
     view = gr.HTML(elem_id="chat", padding=False, html_template="", js_on_load=ON_LOAD, render=False)
     with gr.Column(elem_id="page"):
         _bar(title)
-        settings = _settings(login=login, days=days)  # here, where the focus comes to its button
+        settings, button = _settings(login=login, days=days)  # here, where the focus comes to its button
         chat = _chat(view)
         composer = _composer()
         if fleeting:
             gr.HTML(f"<p>{static('fleeting')}</p>", elem_id="fleeting", padding=False)
     return Widgets(
         settings=settings,
+        login=button,
         chat=chat,
         composer=composer,
         timer=gr.Timer(1.0, active=False),
@@ -149,31 +130,12 @@ def lay_out(title: str, *, sign_of_life: float, login: bool, fleeting: bool, day
     )
 
 
-def _settings(*, login: bool, days: float) -> SettingsWidgets:
-    with gr.Sidebar(open=False, elem_id="settings", width=300, position="right"):
-        gr.HTML(f"<h2>{static('settings')}</h2>", padding=False)
-        gr.HTML(f"<p>{static('settings_hold')}</p>", padding=False)
-        settings = SettingsWidgets(
-            system=gr.Textbox(
-                label=static("system"), lines=3, max_lines=10, placeholder=static("system_how"), elem_id="system"
-            ),
-            reasoning=gr.Checkbox(label=static("reasoning"), value=True, elem_id="reasoning"),
-            tools=gr.Checkbox(label=static("tools"), value=False, elem_id="tools"),
-            extract_text=gr.Checkbox(
-                label=static("extract_text"), info=static("extract_text_how"), value=False, elem_id="extract-text"
-            ),
-            temperature=OpenSlider(
-                0, 2, value=TEMPERATURE, step=0.05, label=static("temperature"), elem_id="temperature"
-            ),
-            max_tokens=gr.Number(
-                None, label=static("max_tokens"), placeholder=static("no_limit"), precision=0, elem_id="max-tokens"
-            ),
-            login=_login_button() if login else None,
-        )
+def _settings(*, login: bool, days: float) -> tuple[Settings, gr.LoginButton | None]:
+    with Settings(elem_id="settings") as settings:  # options.js draws it
+        button = _login_button() if login else None
         if days:
             gr.HTML(f"<p>{static('keep_days')}</p>", elem_id="keep-days", padding=False)
-        gr.HTML("<section></section>", elem_id="own-data", padding=False)  # settings.js writes into it
-    return settings
+    return settings, button
 
 
 def _login_button() -> gr.LoginButton:
@@ -205,16 +167,8 @@ def _keys() -> Keys:
     with gr.Column(elem_id="key"):
         return Keys(
             said=gr.HTML(elem_id="key-said", padding=False, visible=False),
-            key=gr.Textbox(
-                elem_id="key-box",
-                label=static("key"),
-                show_label=False,
-                type="password",
-                submit_btn="Use this key",
-                visible=False,
-                html_attributes=gr.InputHTMLAttributes(autocomplete="off"),
-            ),
-            forget=gr.HTML(elem_id="key-forget", padding=False),  # options.js hears its button
+            key=gr.HTML(elem_id="key-box", padding=False),  # options.js hears its button, and the next one's
+            forget=gr.HTML(elem_id="key-forget", padding=False),
         )
 
 

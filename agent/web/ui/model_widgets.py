@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import asdict
+from typing import Any
 
 import gradio as gr
 
@@ -61,32 +62,30 @@ class ModelWidgets:
         """Return all widgets that depend on the chosen model, with the visitor's settings that the model supports."""
         chosen = self._conversations.choices(session.owner)
         settings, models = self._conversations.settings, self._conversations.models
-        prompt = (
-            default_prompt(settings, spec, session.translator)
-            if chosen.system_message is None
-            else adapt_prompt(
-                chosen.system_message, settings, spec, models.specs_with(chosen.model), session.translator
-            )
-        )
+        usual = prompt = default_prompt(settings, spec, session.translator)
+        if chosen.system_message is not None:
+            specs = models.specs_with(chosen.model)
+            prompt = adapt_prompt(chosen.system_message, settings, spec, specs, session.translator)
         transcriber = self._conversations.transcriber if chosen.extract_text else None
         tools = [tool.name for tool in self._conversations.tools]
         shown = widgets_for_model(self._widgets, spec, chosen, session.translator, transcriber=transcriber, tools=tools)
-        shown |= await self.name(session, spec)
-        return {self._widgets.settings.system: prompt} | shown | self.keys(session, spec)
+        panel: dict[str, Any] = shown.setdefault(self._widgets.settings, {})
+        panel["system_message"] = prompt
+        panel["about"] = panel.get("about", {}) | {"system_message": {"usual": usual}}
+        return shown | await self.name(session, spec) | self.keys(session, spec)
 
     async def name(self, session: PageSession, spec: ModelSpec | None) -> Updates:
-        """Return the name of the chosen model, with what is needed for it, its default prompt and its efforts."""
+        """Return the name of the chosen model, with what is needed for it, and its efforts."""
         entries = self._conversations.models.listed(session.owner, spec, session.login, session.translator)
         entry = next((one for one in entries if spec is not None and one.id == spec.id), None)
         if spec is None:
             return {self._widgets.composer.chosen: {}}
-        prompt = default_prompt(self._conversations.settings, spec, session.translator)
         has_others = any(one.id != spec.id and not one.missing for one in entries)
         if entry is None:  # a record of the owner that is not in the list
-            return {self._widgets.composer.chosen: shown_model(spec.id, spec.label, prompt, has_others=has_others)}
+            return {self._widgets.composer.chosen: shown_model(spec.id, spec.label, has_others=has_others)}
         accepted, effort = await self._efforts(spec), self._conversations.choices(session.owner).effort
         shown = shown_model(
-            *(entry.id, entry.full_label, prompt, accepted, session.translator), effort=effort, has_others=has_others
+            *(entry.id, entry.full_label, accepted, session.translator), effort=effort, has_others=has_others
         )
         return {self._widgets.composer.chosen: shown}
 

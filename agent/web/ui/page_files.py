@@ -15,12 +15,13 @@ from typing import Any
 
 from agent.i18n.translator import LANGUAGES
 from agent.web.ui.composer.component import Composer
-from agent.web.ui.page_text import LABELS, SCRIPTS, translated
+from agent.web.ui.page_text import SCRIPTS, translated
+from agent.web.ui.settings.component import Settings
 from agent.web.ui.theme import style
 from agent.web.ui.transcript.component import Transcript
 
 HERE = Path(__file__).parent
-FOLDERS = ("modules", "composer/modules", "transcript/modules")
+FOLDERS = ("modules", "composer/modules", "settings/modules", "transcript/modules")
 FIRST, ENTRY = "modules/gradio.js", "modules/page.js"
 """The module that runs before Gradio, and the one that imports all others."""
 LAZY = ("viewer", "models", "compare", "share", "settings", "gauge")
@@ -78,9 +79,10 @@ def page_files(*, links: bool = True, diagrams: str = "") -> PageFiles:
 
 def texts_module(language: str, *, links: bool = True, diagrams: str = "") -> str:
     """Return a module with the texts of all modules in one language, and with what they must know of this page."""
-    said: dict[str, Any] = translated(SCRIPTS, language) | {"labels": translated(LABELS, language)}
+    said: dict[str, Any] = {**translated(SCRIPTS, language)}
     said["transcript"] = translated(Transcript.LABELS, language)
     said["composer"] = translated(Composer.LABELS, language)
+    said["settings"] = translated(Settings.LABELS, language)
     values = {"said": said, "language": language, "languages": [*LANGUAGES], "links": links, "diagrams": diagrams}
     return "".join(f"export const {name} = {json.dumps(one, ensure_ascii=False)};\n" for name, one in values.items())
 

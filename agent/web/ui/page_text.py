@@ -9,17 +9,7 @@ WIDGETS = {
     "new_chat": N_("New chat"),
     "message": N_("Message"),
     "greeting": N_("What can I help with?"),
-    "settings": N_("Settings"),
-    "settings_hold": N_("Changes apply to your next message."),
-    "system": N_("System prompt"),
-    "system_how": N_("How the model should behave"),
-    "reasoning": N_("Reasoning"),
-    "tools": N_("Tools"),
-    "extract_text": N_("Extract text from images and audio"),
     "extract_text_how": N_("For text-only models: text in images and speech in audio are extracted on this server."),
-    "temperature": N_("Temperature"),
-    "max_tokens": N_("Maximum answer length (tokens)"),
-    "no_limit": N_("The model's own limit"),
     "key": N_("Key"),
     "forget_keys": N_("Forget my keys"),
     "fleeting": N_("Chats here are deleted when the Space restarts."),
@@ -229,11 +219,7 @@ SCRIPTS = {
     "ability_tools": N_("Tools"),
     "ability_reasoning": N_("Reasoning"),
     "options": N_("Options for the next message"),
-    "switch_reasoning": N_("Reasoning"),
-    "switch_tools": N_("Tools"),
     "effort": N_("Reasoning effort"),
-    "limit_refused": N_("Not changed. Enter a whole number of at least 1, or leave the field empty."),
-    "limit_lowered": N_("Changed to {count}, which is the most that this model can write."),
     "offline": N_("You are offline. What you type stays here."),
     "offline_waits": N_("You are offline. Your last action waits for the network."),
     "silent": N_("The server is not answering. What you send waits here."),
@@ -249,11 +235,6 @@ SCRIPTS = {
     "log_out": N_("Log out ({name})"),
 }
 """The texts of the scripts, by the name that they use."""
-LABELS = {
-    "Toggle Sidebar": N_("Open or close the settings"),
-    "Reset to default value": N_("Reset to default value"),
-}
-"""Gradio's own labels that exist only in English, by that English."""
 
 
 def translated(texts: Mapping[str, str], language: str) -> dict[str, str]:

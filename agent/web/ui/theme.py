@@ -50,6 +50,7 @@ SIZES = {
 STYLES = (
     "page.css",
     "composer/modules/composer.css",
+    "settings/modules/panel.css",
     "chats.css",
     "transfer.css",
     "temporary.css",

@@ -6,7 +6,7 @@ import gradio as gr
 
 from agent.i18n.text import N_
 
-MESSAGE, JSON = cast(Any, gr.MultimodalTextbox), cast(Any, gr.JSON)
+MESSAGE, JSON, TEXT = cast(Any, gr.MultimodalTextbox), cast(Any, gr.JSON), cast(Any, gr.Textbox)
 """The components of Gradio's with the same values. They would load players, a recorder and viewers with each visit."""
 
 
@@ -64,3 +64,9 @@ class JsonValue(gr.HTML):
     def postprocess(self, value: Any) -> Any:
         """Return the value as it is sent."""
         return value
+
+
+class TextValue(JsonValue):
+    """A text of `/chat`."""
+
+    api_info, example_payload, example_value = TEXT.api_info, TEXT.example_payload, TEXT.example_value

@@ -87,8 +87,8 @@ export const write = (area, text) => {
   area.dispatchEvent(new Event("input", { bubbles: true }));
 };
 
-/** Where Gradio's own elements are. They have classes, but no ids. */
-export const PARTS = { settingsButton: "#settings .toggle-button", openSettings: "#settings.open", info: ".info-text", block: ".block", toasts: ".toast-wrap" };
+/** Gradio's toasts. They have a class, but no id. */
+export const TOASTS = ".toast-wrap";
 
 // Gradio's toast says in English that the connection is lost, and has a button around another one.
 const LOST = "Connection to the server was lost. Attempting reconnection...";

@@ -5,9 +5,9 @@ import { announceEnd, dropSent, keepDraft, showCopy } from "./chats.js";
 import { composer, fileOf, newId, queue } from "./composer.js";
 import { answer, call } from "./gradio.js";
 import { ask, inTurn, post, reached, request, stream } from "./network.js";
-import { $, TEMPORARY, box, button, diagrams, editor, frame, hint, inAddress, isTemporary, joined, language, load, make, ofAll, said, shown, when } from "./shared.js";
+import { $, TEMPORARY, box, button, diagrams, editor, frame, hint, inAddress, isTemporary, joined, language, load, make, ofAll, panel, said, shown, when } from "./shared.js";
 
-const REFRESH_MS = 5000, RETRY_MS = 1000, TRIES = 20, WINDOW = 30, MOST_TOKENS = 10_000_000, REFUSAL_S = 10, REFUSED_S = 20, LANE_FRAMES = 120;
+const REFRESH_MS = 5000, RETRY_MS = 1000, TRIES = 20, WINDOW = 30, REFUSAL_S = 10, REFUSED_S = 20, LANE_FRAMES = 120;
 
 // What the address asks for: a text in the composer of a new chat, which is never sent by itself, and a model.
 const given = new URLSearchParams(inAddress() ? "" : location.search), MOST_PROMPT = 20_000, MOST_NAME = 200;
@@ -176,14 +176,11 @@ const show = (view) => {
   if (begins) follow(live, isMine);
 };
 
-// The settings that the page shows, in the form of the routes. Gradio tells them whenever they change.
-let widgets = [];
-answer("settings", (...values) => void (widgets = values));
+// The settings that the page shows, in the form of the routes.
 const settings = () => {
-  if (!widgets.length) return {}; // those that the server remembers
-  const [system_message, isReasoning, temperature, limit, tools, extract_text] = widgets;
-  const reasoning = Boolean(isReasoning) && (shown.effort || true), max_tokens = limit >= 1 ? Math.trunc(Math.min(limit, MOST_TOKENS)) : null;
-  return { model: shown.model ?? "", system_message: system_message ?? "", reasoning, temperature, max_tokens, tools: Boolean(tools), extract_text: Boolean(extract_text) };
+  const values = panel.values();
+  if (values.system_message === undefined) return {}; // those that the server remembers
+  return { ...values, model: shown.model ?? "", reasoning: values.reasoning && (shown.effort || true) };
 };
 // Asks a route about the chat that is shown, and shows what has become of it. Returns its answer, or undefined if it was
 // refused: then its sentence says why.

@@ -3,7 +3,7 @@ import { sends } from "../transcript/modules/elements.js";
 import { holdEvents } from "./gradio.js";
 import { $, box, language, make, root, said, shown, when } from "./shared.js";
 
-const ANSWER_MS = 3000, RETRY_MS = 1000;
+const ANSWER_MS = 3000, RETRY_MS = 1000, TYPED_MS = 500, LONG = 20_000;
 /** Whether the server answers. A proxy in front of it can answer, too, while the server is away. */
 const reaches = async () => {
   try {
@@ -44,9 +44,11 @@ export const ask = (path, how = {}) => {
   const go = () => request(`/conversations${path}`, how);
   return how.method && how.method !== "GET" ? inTurn(false, go) : go();
 };
-/** Remember a chosen model or effort. What is chosen meanwhile follows, so that the last choice counts. */
-export const choose = async (choice) => {
+/** Remember what the visitor sets. What is set meanwhile follows, so that the last choice counts. `isTyped`: more may follow. @param {Record<string, any>} choice */
+export const choose = async (choice, isTyped = false) => {
   Object.assign(unsaid, choice);
+  clearTimeout(typing);
+  if (isTyped) return void (typing = setTimeout(() => choose({}).catch(() => undefined), TYPED_MS));
   if (isChoosing) return;
   isChoosing = true;
   try {
@@ -55,11 +57,12 @@ export const choose = async (choice) => {
     isChoosing = false;
   }
 };
-let unsaid = /** @type {Record<string, string>} */ ({}), isChoosing = false;
+let unsaid = /** @type {Record<string, any>} */ ({}), isChoosing = false, typing;
 const sayChoice = () => {
   const body = unsaid;
   unsaid = {};
-  return request("/settings", { method: "PATCH", body, keepalive: true }); // it goes on if the page is left
+  const keepalive = JSON.stringify(body).length < LONG; // it goes on if the page is left; browsers allow that for 64 KB
+  return request("/settings", { method: "PATCH", body, keepalive });
 };
 addEventListener("pagehide", () => Object.keys(unsaid).length && sayChoice().catch(() => undefined));
 /** Send a message. `progress` is called with what is said until it is stored. The errors are those of `request`. */

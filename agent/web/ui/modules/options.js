@@ -1,19 +1,18 @@
-// The options in the composer: switches for reasoning and tools, which are the boxes of the settings once more, the effort
-// of reasoning, and a button with the name of the model. It opens the list of models: models.js, which is loaded when it is
-// used. In the settings, a button puts back the default system prompt of the model.
-import { PARTS, answer, call, write } from "./gradio.js";
+// The settings, and the options in the composer: switches for reasoning and tools, which are the boxes of the settings once
+// more, the effort of reasoning, and a button with the name of the model. It opens the list of models: models.js, which is
+// loaded when it is used.
+import { answer, call } from "./gradio.js";
 import { live } from "./live.js";
 import { choose } from "./network.js";
-import { $, editor, frame, hint, load, make, said, shown, when } from "./shared.js";
+import { $, editor, hint, load, make, panel, said, shown, when } from "./shared.js";
 
 const LATE_MS = 600;
-const input = (name) => $(`#${name} input[type=checkbox]`);
 const name = make("span", { dir: "auto" });
 const model = make("button", { type: "button", id: "model-button", "aria-haspopup": "dialog", "aria-expanded": "false" }, name);
 const switches = ["reasoning", "tools"].map((of) => {
-  const label = said[`switch_${of}`];
+  const label = said.settings[of];
   const one = make("button", { type: "button", role: "switch", class: `switch ${of}`, "aria-label": label, hidden: true }, make("span", {}, label));
-  one.addEventListener("click", () => (input(of).disabled ? hint(one.title) : input(of).click()));
+  one.addEventListener("click", () => (panel.about(of).fixed ? hint(one.title) : $(`#${of} input`).click()));
   return [of, one];
 });
 const effort = make("select", { "aria-label": said.effort, title: said.effort });
@@ -43,13 +42,13 @@ new ResizeObserver(fit).observe(options);
 // Shows what the boxes show. A box that is off and cannot be turned on is of a model that has no such ability.
 const show = () => {
   for (const [of, one] of switches) {
-    const { checked = false, disabled = true } = input(of) ?? {};
+    const checked = Boolean(panel.values()[of]), { fixed: disabled = false, info } = panel.about(of);
     one.hidden = !name.textContent || (disabled && !checked);
     one.setAttribute("aria-checked", checked);
     one.setAttribute("aria-disabled", disabled);
-    one.title = $(`#${of} ${PARTS.info}`)?.textContent.trim() || said[`switch_${of}`];
+    one.title = info || said.settings[of];
   }
-  efforts.hidden = !effort.length || !input("reasoning")?.checked;
+  efforts.hidden = !effort.length || !panel.values().reasoning;
   fit();
 };
 // Shows the efforts of the chosen model, and the one that it is asked for.
@@ -87,7 +86,6 @@ const settled = () => {
   if (waits && facts.id !== named) return;
   busy(false);
   offer();
-  compare();
   offerOthers();
   named = shown.model = facts.id;
   entitle(facts.label ?? "");
@@ -98,23 +96,6 @@ entitle("");
 effort.addEventListener("change", () => {
   shown.effort = effort.value;
   choose({ effort: shown.effort }).catch(({ message }) => hint(message));
-});
-
-// Puts the default system prompt back. Only a prompt that differs from it has the button, which looks as Gradio's do.
-const again = said.labels["Reset to default value"];
-const usual = make("button", { type: "button", class: "usual", title: again, "aria-label": again, hidden: true }, "↺");
-const prompt = () => $("#system textarea");
-const compare = () => {
-  const wanted = facts.prompt;
-  usual.hidden = wanted === undefined || !prompt() || prompt().value.trim() === wanted.trim();
-};
-usual.addEventListener("click", () => {
-  const area = prompt(), text = facts.prompt;
-  area.focus();
-  area.select();
-  // As if it were typed, so that it can be undone.
-  if (!document.execCommand(text ? "insertText" : "delete", false, text)) write(area, text);
-  compare();
 });
 
 const open = async (opener, use) => {
@@ -160,8 +141,6 @@ answer("model not chosen", () => {
   named = shown.model = facts.id;
   settled();
 });
-answer("switched", () => void frame().then(show));
-answer("prompted", () => void frame().then(compare));
 function tell(value) {
   if (value?.id !== facts.id || value?.effort !== facts.effort) shown.effort = value?.effort ?? "";
   facts = value ?? {};
@@ -174,14 +153,32 @@ document.addEventListener("click", ({ target }) => {
   else if (target.closest?.("#switch button")) call("switch");
   else if (target.closest?.("#key-forget button")) call("forget");
 });
+document.addEventListener("submit", (event) => {
+  if (!event.target.matches("#key-box form")) return;
+  event.preventDefault();
+  if ($("#key-box input").value) call("use_key");
+});
+answer("typed key", (_, model) => {
+  const box = $("#key-box input"), typed = box.value;
+  box.value = "";
+  return [typed, model];
+});
 
 editor.place("options", options);
-when("#settings", (settings) => {
-  new MutationObserver(show).observe(settings, { subtree: true, childList: true, attributeFilter: ["disabled"] });
-  settings.addEventListener("change", show);
-  settings.addEventListener("input", compare);
-});
-when("#system", (block) => {
-  block.append(usual);
-  compare();
+for (const change of ["settings:changed", "settings:shown"]) document.addEventListener(change, show);
+// The settings. Their values are those of their component, whose own parts, such as the login, come last.
+answer("settings", ({ element, props, watch }) => {
+  panel.content.append(...[...element.children].slice(1, -1));
+  element.append(panel.element);
+  const take = () => {
+    panel.show(JSON.parse(JSON.stringify(props.value)));
+    props.value = panel.value();
+  };
+  watch("value", take);
+  take();
+  panel.element.addEventListener("settings:changed", ({ detail: { name: of, value, isTyped } }) => {
+    props.value = panel.value();
+    if (of === "extract_text") call("extract");
+    else choose({ [of]: value }, isTyped).catch(({ message }) => hint(message));
+  });
 });

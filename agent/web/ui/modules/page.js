@@ -5,11 +5,11 @@ import "./prompts.js";
 import "./network.js";
 import "./composer.js";
 import "./chats.js";
-import { PARTS, mendToasts } from "./gradio.js";
+import { TOASTS, mendToasts } from "./gradio.js";
 import { live } from "./live.js";
 import "./options.js";
 import "./attachments.js";
-import { $, box, editor, hint, kept, language, load, said, shown, when } from "./shared.js";
+import { $, box, editor, hint, kept, load, panel, said, shown, when } from "./shared.js";
 
 // Keys. The window handles them before Gradio.
 const shortcuts = document.createElement("dialog");
@@ -47,9 +47,9 @@ window.addEventListener("keydown", (event) => {
   else if (event.key === "Escape") {
     if ($("[popover=auto]:popover-open")) return; // the browser closes it
     if (editor.isRunning()) $("#composer .stop-button").click();
-    else if ($(PARTS.openSettings)?.contains(event.target)) {
-      $(PARTS.settingsButton).click();
-      $(PARTS.settingsButton).focus();
+    else if (panel.isOpen() && panel.element.contains(event.target)) {
+      panel.open(false);
+      panel.toggle.focus();
     }
   } else if (event.key === "ArrowUp" && event.target === box() && !box().value && !editor.isRunning()) {
     const last = live.lastMessage();
@@ -78,35 +78,16 @@ const count = (panel) => {
 when("#checking", count);
 when("#sending", count);
 
-// Translates Gradio's English labels, names buttons without words for the pointer, too, and sets the state of what
-// unfolds.
-const label = (root) => {
-  for (const element of [root, ...root.querySelectorAll("[aria-label]")]) {
-    const given = element.getAttribute("aria-label"), name = said.labels?.[given] ?? given;
-    if (name !== given) element.setAttribute("aria-label", name);
-    const isIcon = element.matches("button") && !element.textContent.trim();
-    if (name && isIcon && element.title !== name) element.title = name;
-  }
-};
 when("#help button", (button) => {
   button.setAttribute("aria-label", said.shortcuts);
   button.title = said.shortcuts;
 });
-when("#settings", (settings) => {
-  label(settings);
-  for (const input of settings.querySelectorAll("#temperature input")) {
-    input.setAttribute("aria-label", input.getAttribute("aria-label").replace(/^(number input|range slider) for /, ""));
-  }
-  $(`#extract-text ${PARTS.info}`)?.setAttribute("role", "status"); // the switch above it can change what it says
-  const open = () => {
-    const isOpen = settings.matches(PARTS.openSettings);
-    $(PARTS.settingsButton).setAttribute("aria-expanded", isOpen);
-    document.documentElement.dataset.settings = isOpen ? "open" : "closed"; // for the style of the page
-    if (isOpen || kept.get("language-chosen")) load("settings").catch(() => hint(said.chats_failed));
-  };
-  new MutationObserver(open).observe(settings, { attributes: true, attributeFilter: ["class"] });
-  open();
+const more = () => load("settings").catch(() => hint(said.chats_failed));
+document.addEventListener("settings:toggled", () => {
+  document.documentElement.dataset.settings = panel.isOpen() ? "open" : "closed"; // for the style of the page
+  if (panel.isOpen()) more();
 });
+if (kept.get("language-chosen")) more();
 
 // Gradio decides by the English text whether to log in or out, so only the displayed text is translated.
 if (gradio_config.components.some(({ props }) => props.elem_id === "login")) when("#login", (button) => {
@@ -123,4 +104,4 @@ if (gradio_config.components.some(({ props }) => props.elem_id === "login")) whe
 });
 
 document.addEventListener("gradio-failed", () => hint(said.chats_failed));
-when(PARTS.toasts, mendToasts);
+when(TOASTS, mendToasts);

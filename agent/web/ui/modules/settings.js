@@ -1,14 +1,13 @@
-// What the page adds to the settings: language and colours, the visitor's data, and notes on numbers.
+// What is below the settings: language and colours, and the visitor's data.
 import { languages } from "texts";
 import { exportChats } from "./chats.js";
 import { composer } from "./composer.js";
-import { PARTS, answer, call, colours, write } from "./gradio.js";
+import { call, colours } from "./gradio.js";
 import { request } from "./network.js";
-import { $, button, frame, kept as keptOfTab, language, make, root, said, sizeOf, when } from "./shared.js";
+import { $, button, frame, kept as keptOfTab, language, make, panel, root, said, sizeOf } from "./shared.js";
 
 offerAppearance();
 offerOwnData();
-mendNumbers();
 
 // The language and the colours, in the settings. The browser keeps both. The server makes the page in the language of the
 // cookie, so another language needs another page.
@@ -34,25 +33,23 @@ function offerAppearance() {
   // The page was loaded again in the middle of the settings. What they hold can take the focus some frames after they open.
   const openAgain = async () => {
     keptOfTab.set("language-chosen", undefined);
-    if (!$(PARTS.openSettings)) $(PARTS.settingsButton).click();
+    if (!panel.isOpen()) panel.open(true);
     const select = $("#choose-language");
     for (let frames = 0; document.activeElement !== select && frames < OPENING_FRAMES; frames++) {
       select.focus();
       await frame();
     }
   };
-  when("#own-data section", (section) => {
-    const usual = ["", said.as_in_browser];
-    section.before(make("section", { id: "appearance", "aria-label": said.appearance },
-      menu("language", [usual, ...languages.map((code) => [code, nameOf(code), code])], kept(), (chosen) => {
-        keep(chosen);
-        kept(); // Chromium can set a cookie a moment later. Reading waits for that, and a reload does not.
-        keptOfTab.set("language-chosen", true);
-        location.reload();
-      }),
-      menu("colours", [usual, ["light", said.light], ["dark", said.dark]], colours.chosen(), colours.choose)));
-    if (keptOfTab.get("language-chosen")) openAgain();
-  });
+  const usual = ["", said.as_in_browser];
+  panel.content.append(make("section", { id: "appearance", "aria-label": said.appearance },
+    menu("language", [usual, ...languages.map((code) => [code, nameOf(code), code])], kept(), (chosen) => {
+      keep(chosen);
+      kept(); // Chromium can set a cookie a moment later. Reading waits for that, and a reload does not.
+      keptOfTab.set("language-chosen", true);
+      location.reload();
+    }),
+    menu("colours", [usual, ["light", said.light], ["dark", said.dark]], colours.chosen(), colours.choose)));
+  if (keptOfTab.get("language-chosen")) openAgain();
 }
 
 // What the server keeps of the visitor, in the settings: a summary, the download of it, and its deletion.
@@ -74,118 +71,62 @@ function offerOwnData() {
       (date ? ` ${said.own_expires.replace("{date}", () => date)}` : "");
   };
 
-  when("#own-data section", (section) => {
-    const settings = $("#settings"), isOpen = () => settings.matches(PARTS.openSettings);
-    const state = make("p", { role: "status" });
-    const save = button("save", said.own_download), drop = button("delete", said.own_delete);
-    section.append(make("h2", {}, said.own_title), state, make("div", { class: "actions" }, save, drop));
-    const asked = make("dialog", { id: "own-data-ask", "aria-labelledby": "own-data-title" });
-    const cancel = button("cancel", said.camera_cancel), sure = button("delete", said.own_delete);
-    asked.append(make("h2", { id: "own-data-title" }, said.own_delete), make("p", {}, said.own_ask),
-      make("div", { class: "actions" }, cancel, sure));
-    document.body.append(asked);
+  const section = make("section");
+  panel.content.append(make("div", { id: "own-data" }, section));
+  const state = make("p", { role: "status" });
+  const save = button("save", said.own_download), drop = button("delete", said.own_delete);
+  section.append(make("h2", {}, said.own_title), state, make("div", { class: "actions" }, save, drop));
+  const asked = make("dialog", { id: "own-data-ask", "aria-labelledby": "own-data-title" });
+  const cancel = button("cancel", said.camera_cancel), sure = button("delete", said.own_delete);
+  asked.append(make("h2", { id: "own-data-title" }, said.own_delete), make("p", {}, said.own_ask),
+    make("div", { class: "actions" }, cancel, sure));
+  document.body.append(asked);
 
-    let reading = 0; // only the newest reading is shown
-    let wasOpen = isOpen();
-    const read = async () => {
-      const mine = ++reading;
-      let text;
-      try {
-        text = told(await ask("GET"));
-      } catch (error) {
-        text = error instanceof TypeError ? said.chats_failed : error.message;
-      }
-      if (mine === reading) state.textContent = text;
-    };
-    new MutationObserver(() => {
-      if (isOpen() === wasOpen) return; // Gradio has set another class
-      wasOpen = isOpen();
-      isDeleted &&= wasOpen;
-      if (wasOpen && !drop.disabled) read();
-    }).observe(settings, { attributes: true, attributeFilter: ["class"] });
-    document.addEventListener("chat-view", ({ detail }) => {
-      // A new chat has nothing that is stored.
-      if (isOpen() && detail.conversation && !drop.disabled) read();
-    });
-    for (const event of ["chat-deleted", "chat-restored"]) {
-      document.addEventListener(event, () => isOpen() && !drop.disabled && read());
+  let reading = 0; // only the newest reading is shown
+  const read = async () => {
+    const mine = ++reading;
+    let text;
+    try {
+      text = told(await ask("GET"));
+    } catch (error) {
+      text = error instanceof TypeError ? said.chats_failed : error.message;
     }
-    if (isOpen()) read();
-
-    save.addEventListener("click", () => exportChats("", "json"));
-    drop.addEventListener("click", () => {
-      asked.showModal();
-      cancel.focus();
-    });
-    cancel.addEventListener("click", () => asked.close());
-    sure.addEventListener("click", async () => {
-      asked.close();
-      drop.disabled = true;
-      reading++;
-      try {
-        const kept = await ask("DELETE");
-        document.dispatchEvent(new Event("own-data-deleted"));
-        composer.change(() => ({ text: "", files: [] })); // the draft that is shown, whose files are deleted
-        call("reset"); // the page would send its settings with the next message, and the server remember them
-        isDeleted = true; // a view of a chat that is on its way here is followed by another reading
-        state.textContent = isNothing(kept) ? told(kept) : `${said.own_remains} ${told(kept)}`;
-      } catch (error) {
-        state.textContent = error instanceof TypeError ? said.chats_failed : error.message;
-      }
-      drop.disabled = false;
-      drop.focus();
-    });
-  });
-}
-
-// The numbers of the settings. What cannot be used is put back when the visitor leaves the field, and the page says so. A
-// temperature becomes the nearest one of the slider. Its decimal mark is the browser's choice: Firefox goes by the `lang`
-// of the page, Chromium by its own language. A field of plain text would lose the arrow keys and the keyboard for numbers.
-function mendNumbers() {
-  let before = ""; // the last value that can be used, of the field that has the focus
-  let isEmptied = false; // by the visitor. Gradio writes 0 into an empty temperature, without an event.
-  let wanted; // the limit that was typed last, until the server has lowered it or another one is typed
-  const refused = make("p", { class: "refused", role: "alert" });
-  const nearest = ({ value, min, max, step }) => {
-    const inside = Math.min(Math.max(value, min), max);
-    return String(Number((Math.round(inside / step) * step).toFixed(2)));
+    if (mine === reading) state.textContent = text;
   };
-  const commit = (field) => {
-    const { value, validity } = field, isTemperature = field.max !== "";
-    if (isTemperature && (value === "" || (isEmptied && Number(value) === 0))) return write(field, before);
-    if (validity.valid) {
-      before = value;
-      if (!isTemperature && value !== "") wanted = Number(value);
-    } else if (isTemperature) write(field, before = nearest(field));
-    else {
-      write(field, before);
-      refused.textContent = said.limit_refused;
+  document.addEventListener("settings:toggled", () => {
+    isDeleted &&= panel.isOpen();
+    if (panel.isOpen() && !drop.disabled) read();
+  });
+  document.addEventListener("chat-view", ({ detail }) => {
+    // A new chat has nothing that is stored.
+    if (panel.isOpen() && detail.conversation && !drop.disabled) read();
+  });
+  for (const event of ["chat-deleted", "chat-restored"]) {
+    document.addEventListener(event, () => panel.isOpen() && !drop.disabled && read());
+  }
+  if (panel.isOpen()) read();
+
+  save.addEventListener("click", () => exportChats("", "json"));
+  drop.addEventListener("click", () => {
+    asked.showModal();
+    cancel.focus();
+  });
+  cancel.addEventListener("click", () => asked.close());
+  sure.addEventListener("click", async () => {
+    asked.close();
+    drop.disabled = true;
+    reading++;
+    try {
+      const kept = await ask("DELETE");
+      document.dispatchEvent(new Event("own-data-deleted"));
+      composer.change(() => ({ text: "", files: [] })); // the draft that is shown, whose files are deleted
+      call("reset"); // the page would send its settings with the next message, and the server remember them
+      isDeleted = true; // a view of a chat that is on its way here is followed by another reading
+      state.textContent = isNothing(kept) ? told(kept) : `${said.own_remains} ${told(kept)}`;
+    } catch (error) {
+      state.textContent = error instanceof TypeError ? said.chats_failed : error.message;
     }
-  };
-  when("#settings", (settings) => {
-    const field = ({ target }) => (target.matches("#temperature input[type=number], #max-tokens input") ? target : undefined);
-    settings.addEventListener("focusin", (event) => field(event) && ([before, isEmptied] = [event.target.value, false]));
-    settings.addEventListener("change", (event) => field(event) && commit(event.target));
-    // Gradio uses what is in the field at Enter before it counts as changed.
-    settings.addEventListener("keydown", (event) => event.key === "Enter" && field(event) && commit(event.target), true);
-    settings.addEventListener("input", (event) => {
-      if (!field(event)) return;
-      isEmptied = event.target.value === "";
-      wanted = undefined;
-      refused.replaceChildren();
-    });
-    // A window that loses the focus brings no change, and Gradio would write 0. This comes before Gradio's own listener.
-    settings.addEventListener("blur", (event) => field(event)?.max && isEmptied && commit(event.target), true);
-  });
-  when("#max-tokens input", (field) => {
-    field.min = 1;
-    field.closest(PARTS.block).append(refused);
-    // The server has looked at the limit. A higher one than the model can write was lowered.
-    answer("limit", (limit) => {
-      if (limit === null || !(limit < wanted)) return;
-      wanted = undefined;
-      if (field === document.activeElement) before = String(limit);
-      refused.textContent = said.limit_lowered.replace("{count}", limit.toLocaleString(language));
-    });
+    drop.disabled = false;
+    drop.focus();
   });
 }

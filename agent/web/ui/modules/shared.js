@@ -2,6 +2,7 @@
 import { diagrams, language, said } from "texts";
 import { mount } from "../composer/modules/composer.js";
 import { bytesIn, nameOf } from "../composer/modules/files.js";
+import { mount as mountSettings } from "../settings/modules/panel.js";
 import { composes, make } from "../transcript/modules/elements.js";
 
 export { diagrams, language, make, nameOf, said };
@@ -23,6 +24,8 @@ export const root = location.pathname.replace(/\/c\/[^/]*$/, "").replace(/\/$/, 
 /** The composer, and its text. It is in the page as soon as Gradio has its place. */
 export const editor = mount({ labels: said.composer, language, root, largest: gradio_config.max_file_size });
 export const box = () => editor.area;
+/** The settings. options.js puts them into the page. */
+export const panel = mountSettings({ labels: said.settings, language });
 when("#composer", (place) => {
   place.append(editor.element);
   editor.area.focus();
