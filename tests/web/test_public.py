@@ -57,9 +57,11 @@ def test_visitor_has_messages_per_minute() -> None:
     gate.reserve_answer(ANN)
 
 
-def test_all_visitors_share_a_limit_of_fetches() -> None:
+def test_fetches_have_limits_of_their_own() -> None:
     gate = RateLimiter(LIMITS, Clock())
-    for number in range(5):
+    with gate.reserve_fetch(ANN), gate.reserve_fetch(ANN), pytest.raises(Limited, match="2 pictures .* each visitor"):
+        gate.reserve_fetch(ANN)
+    for number in range(3):
         gate.reserve_fetch(asker(f"visitor {number}")).release()
     with pytest.raises(Limited, match="all visitors together: 5 images"):
         gate.reserve_fetch(asker("one more"))
