@@ -273,7 +273,7 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
     ],
     "agent/web/chat/links.py": [
         ("shared chat goes on", "head_id=None if choices.later else", "head_id=None if True else", "web/test_links.py"),
-        ("number of links", "most=MAX_LINKS", "most=None", "web/test_counts_at_once.py"),
+        ("number of links", "most=MAX_LINKS", "most=None", "web/test_links.py"),
         ("link of another chat is revoked", "if all(link.digest", "if False and all(link.digest", "web/test_links.py"),
     ],
     "agent/web/chat/permit.py": [

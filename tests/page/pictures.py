@@ -1,15 +1,13 @@
 """Pictures of the page's states, for people to look at: `make pictures`. They are compared with nothing."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
 import pytest
 from playwright.sync_api import expect
 
-from tests.conftest import App, Visitor
+from tests.conftest import App, Visit
 from tests.support import media_files
-from tests.support.scripted_server import Config, Running, running
+from tests.support.scripted_server import Config
 
+SERVER = Config(models=("Qwen/Qwen3-VL-8B-Instruct",), rate=200.0)
 CONFIG = """
 [agent]
 tools = ["agent.tools.builtin:calculate", "tests.support.asking_tools:send"]
@@ -25,20 +23,9 @@ STILL = """Promise.all(document.getAnimations().filter((one) => one.effect.getTi
   .map((one) => one.finished.catch(() => {})))"""
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Running]:
-    with running(Config(models=("Qwen/Qwen3-VL-8B-Instruct",), rate=200.0)) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def own(start_app: Callable[..., App], server: Running) -> App:
-    return start_app(CONFIG, VLLM_BASE_URL=server.base_url)
-
-
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("phone", [False, True], ids=["desktop", "phone"])
-def test_states(own: App, visit: Callable[..., Visitor], tmp_path: Path, phone: bool, dark: bool) -> None:
+def test_states(own: App, visit: Visit, phone: bool, dark: bool) -> None:
     visitor = visit(own.url, phone=phone, dark=dark)
     page = visitor.page
 
@@ -82,9 +69,9 @@ def test_states(own: App, visit: Callable[..., Visitor], tmp_path: Path, phone: 
     expect(visitor.chat.get_by_role("textbox")).to_be_visible()
     shot(10, "edit")
     page.keyboard.press("Escape")
-    (tmp_path / "small.png").write_bytes(media_files.picture("PNG"))
-    (tmp_path / "broken.png").write_bytes(media_files.picture("PNG", (300, 300))[:200])
-    page.locator("#composer input[type=file]").set_input_files([tmp_path / "small.png", tmp_path / "broken.png"])
+    visitor.attach(
+        ("small.png", media_files.picture("PNG")), ("broken.png", media_files.picture("PNG", (300, 300))[:200])
+    )
     expect(page.locator("#attached li")).to_have_count(2)
     shot(11, "files")
     visitor.box.fill("What is this?")

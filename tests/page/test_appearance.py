@@ -1,15 +1,9 @@
 """The language and the colours that a visitor chooses in the settings."""
 
-from collections.abc import Callable
-
-import pytest
 from playwright.sync_api import expect
 
-from tests.conftest import App, Visitor, becomes
+from tests.conftest import App, Visit, becomes
 
-pytestmark = pytest.mark.browser
-
-Visit = Callable[..., Visitor]
 GROUND = "getComputedStyle(document.querySelector('gradio-app')).backgroundColor"
 
 
@@ -39,24 +33,6 @@ def test_chosen_language_stays_and_reaches_every_answer(app: App, visit: Visit) 
     visitor.shot("appearance-german")
     menu.select_option("Wie im Browser")
     expect(page.get_by_role("button", name="New chat").first).to_be_visible()
-
-
-def test_settings_are_open_after_another_language(app: App, visit: Visit) -> None:
-    visitor = visit(app.url, phone=True)
-    page = visitor.page
-    visitor.open_settings()
-    page.get_by_label("Language", exact=True).select_option("Deutsch")
-    menu = page.get_by_label("Sprache", exact=True)
-    expect(menu).to_be_focused()
-    expect(menu).to_be_in_viewport()
-    expect(page.get_by_role("button", name="Einstellungen auf- oder")).to_have_attribute("aria-expanded", "true")
-    expect(page.locator("#own-data").get_by_role("status")).not_to_be_empty()
-    expect(page.locator("html[data-chat]")).to_be_attached()
-    expect(menu).to_be_focused()
-    visitor.shot("settings-after-language")
-    page.reload()
-    expect(page.locator("html[data-chat]")).to_be_attached()
-    expect(page.locator(".settings.open")).to_have_count(0)
 
 
 def test_chosen_colours_stay(app: App, visit: Visit) -> None:

@@ -1,17 +1,13 @@
 """The list of chats at the side of the page, and the address that names the open chat."""
 
 import re
-from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Locator, Route, expect
-from tests.support.seeded_turns import seed
 
-from tests.conftest import App, Visitor, becomes
+from tests.conftest import App, Visit, Visitor, becomes
 from tests.support.http_client import marker
 from tests.support.scripted_server import Running
-
-Visit = Callable[..., Visitor]
 
 
 def rows(visitor: Visitor) -> Locator:
@@ -135,35 +131,6 @@ def test_chats_are_found_renamed_pinned_and_deleted(app: App, visit: Visit) -> N
     expect(page.locator("#chats")).to_be_hidden()
 
 
-def test_offer_to_undo_waits_for_the_keyboard_and_the_pointer(app: App, visit: Visit) -> None:
-    visitor = visit(app.url, fresh=True)
-    page, offer = visitor.page, visitor.page.locator("#chats .offers p")
-    page.clock.install()
-    visitor.reload()
-    for title in ("Two about whales", "One about ships"):
-        new_chat(visitor, title)
-    row(visitor, "whales").get_by_role("button").press("Enter")
-    page.get_by_role("menuitem", name="Delete").press("Enter")
-    expect(offer).to_be_visible()
-    expect(row(visitor, "ships").get_by_role("link")).to_be_focused()
-    page.clock.run_for(35_000)
-    expect(offer).to_be_visible()
-    offer.hover()
-    visitor.box.focus()
-    page.clock.run_for(5000)
-    expect(offer).to_be_visible()
-    visitor.box.hover()
-    page.clock.run_for(15_500)
-    expect(offer).to_have_count(0)
-    choose(visitor, "ships", "Delete")
-    visitor.box.hover()
-    visitor.box.focus()
-    page.clock.run_for(25_000)
-    expect(offer).to_be_visible()
-    page.clock.run_for(10_000)
-    expect(offer).to_have_count(0)
-
-
 @pytest.mark.gate("An answer goes on in a chat that the visitor has left, and the list shows it.")
 def test_answer_goes_on_in_another_chat(app: App, visit: Visit, model_server: Running) -> None:
     visitor, held = visit(app.url), marker()
@@ -190,35 +157,6 @@ def test_answer_goes_on_in_another_chat(app: App, visit: Visit, model_server: Ru
     expect(visitor.mine).to_have_text(["Quiet one"])
     row(visitor, "!tokens").get_by_role("link").click()
     expect(visitor.bubbles).to_contain_text("word199")
-
-
-def test_answer_that_ended_out_of_sight_is_marked(app: App, visit: Visit) -> None:
-    visitor = visit(app.url, fresh=True)
-    new_chat(visitor, "!text Other.")
-    visitor.page.locator("#new").click()
-    expect(visitor.mine).to_have_count(0)
-    visitor.say("!tokens 60 @20")
-    expect(visitor.chat).to_contain_text("word5")
-    mark = row(visitor, "!tokens 60").locator(".mark")
-    expect(mark).to_be_hidden()
-    row(visitor, "Other.").locator("a").click()
-    expect(mark).to_have_attribute("aria-label", "The answer is being written")
-    expect(mark).to_have_attribute("aria-label", "Answer ready")
-    expect(mark).to_be_visible()
-    visitor.shot("answer-ready")
-    visitor.reload()
-    expect(mark).to_have_attribute("aria-label", "Answer ready")
-    row(visitor, "!tokens 60").locator("a").click()
-    expect(visitor.chat).to_contain_text("word59")
-    expect(mark).to_be_hidden()
-    # An answer that another tab shows is not out of sight
-    second = visit(visitor.page.url, like=visitor)
-    row(visitor, "Other.").locator("a").click()
-    expect(visitor.chat).to_contain_text("Other.")
-    second.say("!tokens 60 @20 again")
-    expect(mark).to_have_attribute("aria-label", "The answer is being written")
-    second.idle()
-    expect(mark).to_be_hidden()
 
 
 @pytest.mark.gate("On a phone, the list of chats is a drawer.")
@@ -257,7 +195,8 @@ def test_hit_opens_at_its_message(app: App, visit: Visit) -> None:
     visitor.chat.get_by_role("button", name="Send").click()
     expect(visitor.chat).to_contain_text("Otter facts.")
     visitor.idle()
-    seed(app.folder, "Otter facts", 40)
+    for number in range(16):
+        visitor.ask(f"!text answer {number}")
     new_chat(visitor, "!text Elsewhere.")
     search = page.get_by_role("searchbox", name="Search chats")
     found = visitor.chat.locator("[data-found]")
@@ -269,7 +208,7 @@ def test_hit_opens_at_its_message(app: App, visit: Visit) -> None:
     expect(found).to_be_in_viewport()
     assert page.evaluate("[...CSS.highlights.get('found')].join()") == "Otter"
     visitor.shot("hit")
-    expect(visitor.chat).to_contain_text("answer 40")
+    expect(visitor.chat).to_contain_text("answer 15")
     expect(found).to_have_count(0)
     expect(visitor.bubbles.first).to_be_in_viewport()
 
@@ -306,20 +245,6 @@ WATCH_FOR = """(text) => {
 
 
 VIEWS = "**/conversations/*?format=blocks"
-
-
-def test_chat_of_a_page_without_address_is_marked(app: App, visit: Visit) -> None:
-    """Also if the list comes before the server says which chat that is."""
-    visitor = visit(app.url, fresh=True)
-    visitor.ask("About ships")
-    held = list[Route]()
-    visitor.page.route(f"{VIEWS}*", lambda route: held.append(route))
-    visitor.page.goto(app.url)
-    expect(rows(visitor)).to_have_text(["About ships"])
-    visitor.wait_for_requests(held)
-    held[0].continue_()
-    expect(visitor.page.locator("#name")).to_have_text("About ships")
-    expect(row(visitor, "ships").get_by_role("link")).to_have_attribute("aria-current", "page")
 
 
 def test_last_clicked_chat_is_shown(app: App, visit: Visit) -> None:

@@ -1,15 +1,12 @@
 """Several models that answer one message, side by side in the page."""
 
-from collections.abc import Callable
-
 import pytest
-from playwright.sync_api import Locator, Route, expect
+from playwright.sync_api import Locator, expect
 
-from tests.conftest import CONFIG, App, Visitor, becomes
+from tests.conftest import App, Visit, Visitor
 from tests.peers.axe import grave
 from tests.support.scripted_server import Config, Running
 
-Visit = Callable[..., Visitor]
 ALPHA, BETA, GAMMA = "Qwen/Qwen3-8B", "Qwen/Qwen3-VL-8B-Instruct", "lab/Brief-1B"
 QUESTION, NEXT, SLOW, ENDLESS = "Why is the sky blue?", "And at dusk?", "Tell me all.", "Tell me more."
 LONG = (
@@ -34,12 +31,6 @@ SERVER = Config(
         f"{BETA}: {NEXT}": "!text Red, says the second.",
     },
 )
-
-
-@pytest.fixture(scope="module")
-def own(start_app: Callable[..., App], server: Running) -> App:
-    """Start an app with three models."""
-    return start_app(CONFIG, VLLM_BASE_URL=server.base_url)
 
 
 def column(visitor: Visitor, name: str) -> Locator:
@@ -101,69 +92,3 @@ def test_models_answer_side_by_side(own: App, visit: Visit, server: Running) -> 
     sent = str(server.journal()[-1]["body"]["messages"])
     assert "says the second" in sent
     assert "says the first" not in sent
-
-
-def test_stop_of_one_column_leaves_the_other(own: App, visit: Visit, server: Running) -> None:
-    visitor = visit(own.url, phone=True)
-    compare_with(visitor, BETA)
-    visitor.say(SLOW)
-    expect(column(visitor, "Qwen3-8B")).to_contain_text("word9")
-    visitor.chat.get_by_role("tab", name="Qwen3-8B").press("ArrowRight")
-    expect(visitor.chat.get_by_role("tab", name="Qwen3-VL-8B-Instruct")).to_be_focused()
-    beta = column(visitor, "Qwen3-VL-8B-Instruct")
-    expect(beta).to_contain_text("word9")
-    beta.get_by_role("button", name="Stop").click()
-    expect(beta.locator(".caption")).to_contain_text("Stopped")
-    visitor.shot("column-stopped")
-    expect(visitor.stop).to_be_visible()
-    server.release("slow")
-    visitor.chat.get_by_role("tab", name="Qwen3-8B").click()
-    expect(column(visitor, "Qwen3-8B")).to_contain_text("word39")
-    visitor.idle()
-    assert grave(visitor.page) == []
-
-
-def test_two_columns_can_be_stopped_at_once(own: App, visit: Visit) -> None:
-    visitor = visit(own.url, fresh=True)
-    compare_with(visitor, BETA)
-    visitor.say(ENDLESS)
-    held = list[Route]()
-    visitor.page.route("**/stop", lambda route: held.append(route))
-    columns = [column(visitor, name) for name in ("Qwen3-8B", "Qwen3-VL-8B-Instruct")]
-    for place, one in enumerate(columns):
-        expect(one).to_contain_text("word9")
-        one.get_by_role("button", name="Stop").click()
-        becomes(place + 1, lambda: len(held))
-    for route in held:
-        route.continue_()
-    for one in columns:
-        expect(one.locator(".caption")).to_contain_text("Stopped")
-    expect(columns[1]).to_be_focused()
-    visitor.idle()
-
-
-def test_columns_that_were_not_loaded_are_drawn_later(own: App, visit: Visit) -> None:
-    visitor = visit(own.url, fresh=True)
-    tries = list[str]()
-
-    def lose(route: Route) -> None:
-        tries.append(route.request.url)
-        if len(tries) == 1:
-            route.abort()
-        else:
-            route.continue_()
-
-    visitor.page.route("**/columns.js*", lose)
-    compare_with(visitor, BETA)
-    visitor.say(NEXT)
-    expect(column(visitor, "Qwen3-VL-8B-Instruct")).to_contain_text("says the second")
-    assert len(tries) == 2
-    visitor.idle()
-
-
-def test_one_model_alone_is_compared_with_none(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    visitor.open_models()
-    options = visitor.page.locator("#model-list").get_by_role("option")
-    expect(options.nth(3)).to_be_visible()  # the others need a key
-    expect(options.filter(has_text="Compare with another model")).to_have_count(0)

@@ -1,4 +1,4 @@
-"""The composer keeps what is typed or attached while a message is sent. Its files are chips, its buttons stay."""
+"""The composer keeps what is typed or attached while a message is sent. A draft keeps its files."""
 
 from collections.abc import Callable
 from urllib.parse import quote
@@ -6,14 +6,8 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Route, expect
 
-from tests.conftest import App, Visitor
-from tests.peers.axe import grave
-from tests.support.media_files import picture
+from tests.conftest import App, Visit
 from tests.support.scripted_server import Config, Running, running
-
-pytestmark = pytest.mark.browser
-
-Visit = Callable[..., Visitor]
 
 
 @pytest.mark.gate("What is typed while a message is sent stays.")
@@ -33,9 +27,7 @@ def test_input_while_sending_stays(app: App, visit: Visit) -> None:
     visitor.say("!text Second.")
     visitor.wait_for_requests(held)
     visitor.box.press_sequentially(" And a third")
-    visitor.page.locator("#composer input[type=file]").set_input_files(
-        [{"name": "more.txt", "mimeType": "text/plain", "buffer": b"more"}]
-    )
+    visitor.attach(("more.txt", b"more"))
     expect(files).to_have_count(1)
     held[0].continue_()
     expect(visitor.bubbles.filter(has_text="Second.")).to_have_count(1)
@@ -50,32 +42,6 @@ def test_input_while_sending_stays(app: App, visit: Visit) -> None:
     expect(files).to_have_count(0)
 
 
-PLACE = """(clip) => {
-  const own = clip.getBoundingClientRect(), dock = document.querySelector("#dock").getBoundingClientRect();
-  return [own.left - dock.left, dock.bottom - own.bottom, own.width, own.height].map(Math.round);
-}"""
-
-
-@pytest.mark.parametrize(("phone", "locale"), [(False, "en-US"), (True, "de-DE")])
-def test_paper_clip_stays_beside_files(app: App, visit: Visit, phone: bool, locale: str) -> None:
-    visitor = visit(app.url, phone=phone, dark=phone, locale=locale)
-    clip = visitor.page.locator("#composer .attach-button")
-    files = visitor.page.locator("#composer .file")
-    visitor.box.fill("A draft, so that the bookmark is there")
-    bookmark = visitor.page.locator("#composer .prompts-button")
-    before, beside = clip.evaluate(PLACE), bookmark.evaluate(PLACE)
-    for number in (1, 2):
-        visitor.page.locator("#composer input[type=file]").set_input_files(
-            [{"name": f"{number}.txt", "mimeType": "text/plain", "buffer": b"more"}]
-        )
-        expect(files).to_have_count(number)
-        assert clip.evaluate(PLACE) == before
-        assert bookmark.evaluate(PLACE) == beside
-    visitor.shot(f"clip-{locale}")
-    with visitor.page.expect_file_chooser():
-        clip.click()
-
-
 def test_draft_keeps_its_files_over_a_reload(app: App, visit: Visit, model_server: Running) -> None:
     visitor = visit(app.url)
     page = visitor.page
@@ -83,9 +49,7 @@ def test_draft_keeps_its_files_over_a_reload(app: App, visit: Visit, model_serve
     names = page.locator("#composer .file .open-text")
 
     def attach(name: str) -> None:
-        page.locator("#composer input[type=file]").set_input_files(
-            [{"name": name, "mimeType": "text/plain", "buffer": f"{name} is here".encode()}]
-        )
+        visitor.attach((name, f"{name} is here".encode()))
         expect(names.filter(has_text=name)).to_be_visible()
 
     visitor.ask("!text First.")
@@ -118,84 +82,6 @@ def test_draft_keeps_its_files_over_a_reload(app: App, visit: Visit, model_serve
     page.locator("#new").click()
     expect(names).to_have_text(["of the new chat.txt"])
     expect(page.locator("#hint")).to_have_text("")
-
-
-def test_lost_files_of_a_draft_are_named(start_app: Callable[..., App], visit: Visit) -> None:
-    """The files of a draft end with the server, or with their time."""
-    own = start_app()
-    visitor = visit(own.url)
-    visitor.box.fill("A draft")
-    visitor.page.locator("#composer input[type=file]").set_input_files(
-        [{"name": "one.txt", "mimeType": "text/plain", "buffer": b"one"}]
-    )
-    expect(visitor.page.locator("#composer .file .open-text")).to_have_text("one.txt")
-    for path in own.files_with("one"):
-        if path.name == "one.txt":
-            path.unlink()
-    visitor.reload()
-    expect(visitor.page.locator("#hint")).to_have_text("These files of your draft are gone. Attach them again: one.txt")
-    expect(visitor.box).to_have_value("A draft")
-    expect(visitor.page.locator("#composer .file")).to_have_count(0)
-    visitor.ask("!text Hello.")
-
-
-def attach(visitor: Visitor, *names: str, content: bytes = b"words") -> None:
-    visitor.page.locator("#composer input[type=file]").set_input_files(
-        [{"name": name, "mimeType": "application/octet-stream", "buffer": content} for name in names]
-    )
-
-
-@pytest.mark.parametrize("phone", [False, True], ids=["computer", "phone"])
-def test_twelve_files_leave_most_of_the_page(app: App, visit: Visit, phone: bool) -> None:
-    visitor = visit(app.url, phone=phone)
-    visitor.ask("!text First.")
-    attach(visitor, *(f"the notes of a long meeting {number}.txt" for number in range(12)))
-    expect(visitor.page.locator("#composer .open-text")).to_have_count(12)
-    heights = visitor.page.locator("#composer .file").evaluate_all("(all) => all.map((one) => one.offsetHeight)")
-    assert set(heights) == {44}
-    dock = visitor.page.locator("#dock").bounding_box()
-    assert dock
-    assert dock["height"] < (844 if phone else 900) / 3
-    assert visitor.page.locator("#composer .files").evaluate("(one) => one.scrollWidth <= one.clientWidth")
-    visitor.page.locator("#composer .file").last.scroll_into_view_if_needed()
-    expect(visitor.page.locator("#composer .file").last).to_be_in_viewport(ratio=1)
-    visitor.shot(f"twelve-files-{'phone' if phone else 'computer'}")
-    assert not grave(visitor.page)
-
-
-def test_attached_picture_opens_in_the_viewer(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    page = visitor.page
-    attach(visitor, "one.png", "two.png", content=picture("PNG"))
-    page.get_by_role("button", name="Open two.png").press("Enter")
-    viewer = page.locator("#viewer")
-    expect(viewer.locator("img")).to_have_js_property("complete", True)
-    expect(viewer).to_contain_text("2 of 2")
-    page.keyboard.press("ArrowRight")
-    expect(viewer).to_contain_text("1 of 2")
-    page.keyboard.press("Escape")
-    expect(viewer).to_have_count(0)
-    expect(page.get_by_role("button", name="Open two.png")).to_be_focused()
-
-
-def test_removed_upload_is_given_up(app: App, visit: Visit) -> None:
-    """The other file of the same upload stays."""
-    visitor = visit(app.url)
-    page, held = visitor.page, list[Route]()
-    page.route("**/upload", lambda route: held.append(route))
-    files, remove = page.locator("#composer .file"), "Remove file: {}.txt"
-    attach(visitor, "one.txt", "two.txt")
-    visitor.wait_for_requests(held)
-    page.get_by_role("button", name=remove.format("one")).click()
-    held.pop().continue_()
-    expect(page.locator("#composer .open-text")).to_have_text(["two.txt"])
-    attach(visitor, "three.txt")
-    visitor.wait_for_requests(held)
-    with page.expect_event("requestfailed"):
-        page.get_by_role("button", name=remove.format("three")).click()
-    expect(files).to_have_count(1)
-    expect(page.locator("#composer .problem")).to_be_empty()
-    expect(page.get_by_role("button", name=remove.format("two"))).to_be_focused()
 
 
 PASTE = """(area, [text, name]) => {

@@ -2,8 +2,6 @@
 
 # ruff: noqa: E501
 
-import json
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,12 +14,9 @@ from agent.rendering.html import source_item
 from agent.rendering.markdown import to_blocks
 from agent.rendering.sources import Source
 from agent.web.chat.turns import file_block
-from tests.conftest import App, Visitor, in_module
+from tests.conftest import App, Visit, Visitor, in_module
 from tests.support.hostile_texts import HOSTILE
 
-pytestmark = pytest.mark.browser
-
-Visit = Callable[..., Visitor]
 LATER_PICTURE = """() => new Promise((done) => {
   const picture = new Image();
   picture.onload = picture.onerror = () => setTimeout(done);
@@ -112,60 +107,6 @@ def test_pictures_of_texts_request_nothing(app: App, visit: Visit) -> None:
         visitor.page.reload()
 
 
-MAKE_LINK = """async (chat) => (await (await fetch(`/conversations/${chat}/links`, {
-  method: "POST", headers: { "content-type": "application/json" }, body: "{}" })).json()).path"""
-LINKS = "[one](/logout) <a href='/logout' rel='opener'>two</a> [three][3]\\n\\n[3]: HOST/logout?_target_url=/ 'x'"
-
-
-def test_link_in_a_text_has_no_referrer(app: App, visit: Visit) -> None:
-    """The server logs a visitor out only for the page itself, and tells a link in a text by its missing referrer."""
-    visitor = visit(app.url, fresh=True)
-    visitor.ask(f"!text {LINKS.replace('HOST', app.url)}\\n\\n<svg><a href='/logout'><text>four</text></a></svg> End.")
-    links = visitor.bubbles.locator("a[href]")
-    expect(links.first).to_be_attached()
-    found = links.evaluate_all("links => links.map((link) => [link.textContent, link.getAttribute('rel')])")
-    assert [name for name, _ in found] == ["three"], "HTML is shown as text, and a link has its site"
-    assert {rel for _, rel in found} == {"noopener noreferrer"}
-    with visitor.page.context.expect_event("request", lambda request: "logout" in request.url) as asked:
-        links.first.click()
-    assert "referer" not in asked.value.all_headers()
-
-
-def test_read_only_pages_of_texts_request_nothing(app: App, visit: Visit) -> None:
-    """The page of a link, the exported page and the printed one show the same texts, and load no more than the page."""
-    visitor = visit(app.url, fresh=True)
-    page, requested = visitor.page, requests_of(visitor.page)
-    ask_for_each_form(visitor, urlsplit(app.url).netloc)
-    page.emulate_media(media="print")
-    page.pdf()
-    page.emulate_media(media="screen")
-    chat = urlsplit(page.url).path.removeprefix("/c/")
-    link = page.evaluate(MAKE_LINK, chat)
-    for path in (link, f"/export/{chat}?format=html"):
-        if path == link:
-            page.goto(app.url + path)
-        else:
-            page.set_content(page.request.get(app.url + path).text())
-        expect(page.locator("body")).to_contain_text("End of the text.")
-        page.evaluate(LATER_PICTURE)
-        page.pdf()
-        pictures = page.locator("img").evaluate_all("pictures => pictures.map((one) => one.getAttribute('src'))")
-        assert [one for one in pictures if not one.startswith("data:") and urlsplit(one).path not in ICONS] == []
-        assert page.evaluate("window.broken") is None
-    assert requested == []
-
-
-KEEP = """async ([name, text]) => {
-  const send = (path, method, body) => fetch(path, { method, body, headers: { "content-type": "application/json" } });
-  const said = ["human", "assistant"].map((sender, uuid) => ({ uuid: `${uuid}`, sender, text }));
-  const done = await (await send("/import", "POST", JSON.stringify([{ name, chat_messages: said }]))).text();
-  const [chat] = JSON.parse(done.trim().split("\\n").at(-1)).conversations;
-  await send(`/conversations/${chat}`, "PATCH", JSON.stringify({ title: name }));
-  const link = await (await send(`/conversations/${chat}/links`, "POST", "{}")).json();
-  return [`/c/${chat}`, link.path];
-}"""
-COVERS = """() => [...document.querySelectorAll("#chat *, main *")].filter((one) =>
-  one.innerText?.includes("cover") && getComputedStyle(one).position === "fixed").length"""
 MORE = (
     "<math><annotation-xml encoding='text/html'><img src='/LEAK' onerror='window.broken=1'></annotation-xml></math>",
     "<math><semantics><annotation-xml encoding='application/xhtml+xml'><style>*{all:unset}</style></annotation-xml></semantics></math>",
@@ -227,106 +168,17 @@ ACTIVE = """() => {
     broken: window.broken, path: location.pathname,
   };
 }"""
-ELEMENTS = set(
-    [
-        "p",
-        "br",
-        "strong",
-        "em",
-        "s",
-        "del",
-        "code",
-        "pre",
-        "span",
-        "a",
-        "ul",
-        "ol",
-        "li",
-        "blockquote",
-        "h1",
-        "h2",
-        "h3",
-        "h4",
-        "h5",
-        "h6",
-        "hr",
-        "table",
-        "thead",
-        "tbody",
-        "tr",
-        "th",
-        "td",
-        "input",
-        "sub",
-        "sup",
-        "kbd",
-        "details",
-        "summary",
-        "button",
-        "img",
-        "audio",
-        "bdi",
-        "q",
-    ]
+ELEMENTS = (
+    "p br strong em s del code pre span a ul ol li blockquote h1 h2 h3 h4 h5 h6 hr table thead tbody tr th td "
+    "input sub sup kbd details summary button img audio bdi q"
 )
-MATHS = set(
-    [
-        "math",
-        "mrow",
-        "mi",
-        "mn",
-        "mo",
-        "mtext",
-        "mspace",
-        "msup",
-        "msub",
-        "msubsup",
-        "mfrac",
-        "msqrt",
-        "mroot",
-        "mover",
-        "munder",
-        "munderover",
-        "mtable",
-        "mtr",
-        "mtd",
-        "mstyle",
-        "mpadded",
-        "mphantom",
-        "menclose",
-        "mmultiscripts",
-        "mprescripts",
-        "none",
-        "merror",
-    ]
+MATHS = (
+    "math mrow mi mn mo mtext mspace msup msub msubsup mfrac msqrt mroot mover munder munderover mtable mtr mtd "
+    "mstyle mpadded mphantom menclose mmultiscripts mprescripts none merror"
 )
-ATTRIBUTES = set(
-    [
-        "dir",
-        "class",
-        "href",
-        "rel",
-        "target",
-        "start",
-        "type",
-        "checked",
-        "disabled",
-        "open",
-        "role",
-        "aria-label",
-        "tabindex",
-        "style",
-        "title",
-        "value",
-        "download",
-        "src",
-        "alt",
-        "controls",
-        "data-language",
-        "data-bare",
-        "data-source",
-        "data-passage",
-    ]
+ATTRIBUTES = (
+    "dir class href rel target start type checked disabled open role aria-label tabindex style title value "
+    "download src alt controls data-language data-bare data-source data-passage"
 )
 
 
@@ -362,48 +214,11 @@ def test_hostile_texts_only_show(app: App, visit: Visit) -> None:
     page.evaluate("document.querySelectorAll('#chat .turn').forEach((one) => one.style.contentVisibility = 'visible')")
     page.evaluate(LATER_PICTURE)
     found = page.evaluate(ACTIVE)
-    assert {*found["elements"]} <= ELEMENTS | MATHS
-    assert {*found["attributes"]} <= ATTRIBUTES
+    assert {*found["elements"]} <= {*ELEMENTS.split(), *MATHS.split()}
+    assert {*found["attributes"]} <= {*ATTRIBUTES.split()}
     assert [
         one for one in found["formulas"] if one.startswith("on") or one.split(":")[-1] in ("href", "src", "style")
     ] == []
     assert {*found["schemes"]} <= {"http", "https", "mailto", "data", "media/"}
     assert [found["covers"], found["isReached"], found["broken"], found["path"]] == [[], True, None, path]
     assert [url for url in asked if not url.endswith((*ICONS, "?later"))] == []
-
-
-@pytest.mark.full
-def test_hostile_html_requests_submits_and_covers_nothing(app: App, visit: Visit) -> None:
-    """In answers, messages, names of files, arguments of tools, titles, imported chats, links and exports."""
-    visitor = visit(app.url, fresh=True)
-    page, leaks = visitor.page, list[str]()
-
-    def add(request: Request) -> None:
-        if is_leak(request.url):
-            leaks.append(request.url)
-
-    page.on("request", add)
-    text = "\n\n".join(one.replace("LEAK", f"leak{number}") for number, one in enumerate(HOSTILE))
-    name = HOSTILE[9].replace("LEAK", "leak") + HOSTILE[4].replace("LEAK", "leak")
-    file: Any = {"name": f"{name[:60].replace('/', ':')}.txt", "mimeType": "text/plain", "buffer": b"words"}
-    page.locator("#composer input[type=file]").set_input_files(file)
-    expect(page.locator("#attached li")).to_have_count(1)
-    call = f"!tool calculate {json.dumps({'expression': name})}"
-    visitor.say(call + " !text " + text.replace("\n", "\\n") + "\\n\\nEnd of the text.")
-    expect(visitor.chat).to_contain_text("End of the text.")
-    visitor.idle()
-    kept = page.evaluate(KEEP, [name[:150], f"{text}\n\nEnd of the text."])
-    for path in (urlsplit(page.url).path, *kept):
-        page.goto(app.url + path)
-        expect(page.locator("body")).to_contain_text("End of the text.")
-        page.evaluate(LATER_PICTURE)
-        assert leaks == [], path
-        assert page.evaluate(COVERS) == 0, path
-        odd = page.locator(":is(.turn, article) :is(form, iframe, base, meta, link, use, object, embed, dialog)")
-        assert odd.evaluate_all("all => all.map((one) => one.outerHTML.slice(0, 200))") == [], path
-        assert page.evaluate("window.broken") is None
-        assert urlsplit(page.url).path == path
-
-
-def is_leak(url: str) -> bool:
-    return "elsewhere.invalid" in url or "leak" in urlsplit(url).path

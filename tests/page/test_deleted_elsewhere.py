@@ -1,16 +1,11 @@
 """A page whose chat was deleted in another tab or on another device says so, and a message begins a new chat there."""
 
 import re
-from collections.abc import Callable
 
-import pytest
 from playwright.sync_api import expect
 
-from tests.conftest import App, Visitor
+from tests.conftest import App, Visit, Visitor
 
-pytestmark = pytest.mark.browser
-
-Visit = Callable[..., Visitor]
 GONE = "This chat was deleted meanwhile. The next message begins a new chat."
 BEGUN = "The chat was deleted meanwhile, so this message begins a new one."
 
@@ -23,37 +18,17 @@ def delete(visitor: Visitor) -> None:
     expect(visitor.page.locator("#chats li")).to_have_count(0)
 
 
-def undo(visitor: Visitor) -> None:
-    visitor.page.locator("#chats .offers").get_by_role("button", name="Undo", exact=True).click()
-    expect(visitor.mine).to_have_text(["About ships"])
-
-
-def assert_gone(visitor: Visitor, url: str) -> None:
-    expect(visitor.page.locator("#missing")).to_have_text(GONE)
-    expect(visitor.mine).to_have_count(0)
-    expect(visitor.page).to_have_url(f"{url}/")
-    expect(visitor.page).to_have_title("Switchboard")
-
-
-def with_deleted_chat(app: App, visit: Visit) -> Visitor:
-    """Return a page whose chat was deleted on another device, of which nothing has told it."""
-    first = visit(app.url)
-    first.ask("About ships")
-    second = visit(first.page.url, elsewhere=first)
-    expect(second.mine).to_have_text(["About ships"])
-    delete(first)
-    return second
-
-
 def test_deleted_chat_is_not_shown_in_another_tab(app: App, visit: Visit) -> None:
     first = visit(app.url)
     first.ask("About ships")
-    address = first.page.url
-    second = visit(address, like=first)
+    second = visit(first.page.url, like=first)
     expect(second.mine).to_have_text(["About ships"])
     second.box.fill("About whales")
     delete(first)
-    assert_gone(second, app.url)
+    expect(second.page.locator("#missing")).to_have_text(GONE)
+    expect(second.mine).to_have_count(0)
+    expect(second.page).to_have_url(f"{app.url}/")
+    expect(second.page).to_have_title("Switchboard")
     second.shot("deleted-elsewhere")
     expect(second.box).to_have_value("About whales")
     second.box.press("Enter")
@@ -64,7 +39,8 @@ def test_deleted_chat_is_not_shown_in_another_tab(app: App, visit: Visit) -> Non
     expect(second.page.locator("#hint")).to_be_empty()
     expect(second.box).to_have_value("")
     begun = second.page.url
-    undo(first)
+    first.page.locator("#chats .offers").get_by_role("button", name="Undo", exact=True).click()
+    expect(first.mine).to_have_text(["About ships"])
     expect(second.page.locator("#chats li")).to_have_count(2)
     expect(second.mine).to_have_text(["About whales"])
     expect(second.page).to_have_url(begun)
@@ -72,38 +48,16 @@ def test_deleted_chat_is_not_shown_in_another_tab(app: App, visit: Visit) -> Non
     expect(second.mine).to_have_text(["About whales"])
 
 
-def test_undone_deletion_shows_the_chat_again(app: App, visit: Visit) -> None:
+def test_message_into_a_deleted_chat_begins_a_new_one(app: App, visit: Visit) -> None:
+    """Nothing has told the page that the chat was deleted on another device."""
     first = visit(app.url)
     first.ask("About ships")
-    address = first.page.url
-    second = visit(address, like=first)
-    second.box.fill("A draft")
-    second.chat.get_by_role("button", name="Edit").click()
-    second.chat.locator(".edit textarea").fill("About boats")
-    delete(first)
-    assert_gone(second, app.url)
-    expect(second.box).to_have_value("A draft\n\nAbout boats")
-    undo(first)
+    second = visit(first.page.url, elsewhere=first)
     expect(second.mine).to_have_text(["About ships"])
-    expect(second.page).to_have_url(address)
-    expect(second.page.locator("#missing")).to_be_empty()
-    expect(second.box).to_have_value("A draft\n\nAbout boats")
-    second.ask("And more")
-    expect(second.mine).to_have_text(["About ships", "And more"])
-    expect(first.mine).to_have_text(["About ships", "And more"])
-
-
-def test_message_into_a_deleted_chat_begins_a_new_one(app: App, visit: Visit) -> None:
-    second = with_deleted_chat(app, visit)
+    delete(first)
     second.ask("About whales")
     expect(second.mine).to_have_text(["About whales"])
     expect(second.page.locator("#hint")).to_have_text(BEGUN)
     second.shot("begun-after-a-deletion")
     second.reload()
     expect(second.mine).to_have_text(["About whales"])
-
-
-def test_retry_in_a_deleted_chat_says_so(app: App, visit: Visit) -> None:
-    second = with_deleted_chat(app, visit)
-    second.chat.get_by_role("button", name="Retry", exact=True).click()
-    assert_gone(second, app.url)

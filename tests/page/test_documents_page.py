@@ -2,38 +2,25 @@
 
 import json
 import re
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
 
-from tests.conftest import App, Visitor
+from tests.conftest import App, Visit
 from tests.support.documents import pdf
 from tests.support.scripted_server import Config, Running
-
-pytestmark = pytest.mark.browser
-
-Visit = Callable[..., Visitor]
 
 SERVER = Config(rate=0, max_model_len=8_192)
 FILLER = "\n".join(["The committee met and approved the minutes of its last meeting."] * 40)
 
 
-@pytest.fixture(scope="module")
-def own(start_app: Callable[..., App], server: Running) -> App:
-    return start_app(VLLM_BASE_URL=server.base_url)
-
-
 @pytest.mark.gate("A question about a long document gets the right pages, and the page names them.")
-def test_document_is_read_and_its_pages_are_named(own: App, visit: Visit, server: Running, tmp_path: Path) -> None:
+def test_document_is_read_and_its_pages_are_named(own: App, visit: Visit, server: Running) -> None:
     fact = "\nThe rent of the hall is 812 euros."
-    (tmp_path / "report.pdf").write_bytes(pdf([f"{FILLER}{fact if n == 7 else ''}" for n in range(1, 42)]))
-    (tmp_path / "locked.pdf").write_bytes(pdf(["Secret"], password="p"))
+    report = pdf([f"{FILLER}{fact if n == 7 else ''}" for n in range(1, 42)])
     visitor = visit(own.url)
     visitor.box.fill("!text It is 812. What is the rent of the hall?")
-    chosen = visitor.page.locator("#composer input[type=file]")
-    chosen.set_input_files([tmp_path / "report.pdf", tmp_path / "locked.pdf"])
+    visitor.attach(("report.pdf", report), ("locked.pdf", pdf(["Secret"], password="p")))
     rows = visitor.page.locator("#attached li")
     expect(rows.nth(0)).to_contain_text("report.pdf: 41 pages, read as text. Too long for")
     expect(rows.nth(1)).to_have_text("locked.pdf is protected by a password. Attach a copy without it.")

@@ -4,16 +4,12 @@ import json
 from collections.abc import Callable, Iterator
 
 import pytest
-from playwright.sync_api import Locator, Route, expect
+from playwright.sync_api import Route, expect
 
-from tests.conftest import CONFIG, App, Visitor, becomes
+from tests.conftest import CONFIG, App, Visit, Visitor
 from tests.support.dialect_server import Playing, Reply, playing
 from tests.support.replies import anthropic_messages, openai_responses
 from tests.support.traffic import EVENT, Traffic
-
-pytestmark = pytest.mark.browser
-
-Visit = Callable[..., Visitor]
 
 KEY = "sk-typed-on-the-page-0123456789abcdef"
 OWNERS = "sk-ant-of-the-owner-0123456789abcdef"
@@ -64,61 +60,6 @@ def give_key(visitor: Visitor, key: str = KEY) -> None:
     visitor.page.locator("#key-box input").fill(key)
     visitor.page.locator("#key-box").get_by_role("button").click()
     expect(visitor.page.locator("#key-said")).to_contain_text("Using your")
-
-
-IN_FRONT = """(one) => {
-  const { left, right, top, bottom } = one.getBoundingClientRect(), x = (left + right) / 2;
-  return [top + 3, (top + bottom) / 2, bottom - 3].every((y) => one.contains(document.elementFromPoint(x, y)));
-}"""
-"""True if nothing covers or cuts an element."""
-
-
-def in_front(part: Locator) -> None:
-    becomes(True, lambda: part.evaluate(IN_FRONT))
-
-
-@pytest.mark.parametrize("begun", [False, True], ids=["start", "chat"])
-def test_card_of_a_missing_key_is_whole(hosted: App, visit: Visit, begun: bool) -> None:
-    visitor = visit(hosted.url)
-    visitor.page.set_viewport_size({"width": 640, "height": 400})  # a screen of 1280x800 at 200 %
-    if begun:
-        visitor.ask("!text " + "One more line of an answer.  \n" * 30)
-    visitor.page.locator("#model-button").focus()
-    visitor.page.keyboard.press("Enter")
-    search = visitor.page.locator("#models").get_by_role("combobox")
-    expect(search).to_be_focused()
-    visitor.page.keyboard.type("Luna")
-    visitor.page.keyboard.press("Enter")
-    field = visitor.page.locator("#key-box input")
-    expect(field).to_be_visible()
-    visitor.shot(f"key-{'chat' if begun else 'start'}")
-    for part in (*visitor.page.locator("#key-said p").all(), field, visitor.page.locator("#key-box button")):
-        in_front(part)
-    in_front(visitor.page.locator("#key"))
-    in_front(visitor.box)
-    in_front(visitor.submit)
-
-
-def test_card_of_a_key_scrolls_where_room_is_short(hosted: App, visit: Visit) -> None:
-    """The box stays in view, also with notes on files."""
-    visitor = visit(hosted.url)
-    visitor.page.set_viewport_size({"width": 640, "height": 400})
-    visitor.page.locator("#composer input[type=file]").set_input_files(
-        [{"name": f"{number}.txt", "mimeType": "text/plain", "buffer": b" "} for number in range(12)]
-    )
-    notes = visitor.page.locator("#attached li")
-    expect(notes.filter(has_text="will be sent as text")).to_have_count(12)
-    visitor.choose("gpt-6-luna")
-    button = visitor.page.locator("#key-box button")
-    expect(button).to_be_visible()
-    visitor.shot("key-and-notes")
-    in_front(visitor.box)
-    in_front(visitor.submit)
-    notes.first.scroll_into_view_if_needed()
-    in_front(notes.first)
-    button.scroll_into_view_if_needed()
-    in_front(button)
-    in_front(visitor.box)
 
 
 @pytest.mark.gate("A typed key is used and never shown.")

@@ -10,24 +10,17 @@ from playwright.sync_api import expect
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ThinkingPart, UserPromptPart
 
 from agent.errors import Conflict, Limited
-from agent.files.store import MediaStore
-from agent.history.memory import MemoryStore
 from agent.messages.repair import CUT_THOUGHTS, prepare_messages
 from agent.models.catalog import ModelSpec, guess, load_catalog
-from agent.models.weights import Status
-from agent.providers.connection import Endpoint, ServedModel
-from agent.settings import LocalSettings, PublicSettings, Settings
+from agent.settings import PublicSettings
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.permit import max_answer_tokens
 from agent.web.chat.visitor import Visitor
-from tests.conftest import App
-from tests.conftest import Visitor as Person
-from tests.support.models import FakeLocalModels
+from tests.conftest import App, Visit
 from tests.support.scripted_server import Config, Running, running
-from tests.support.views import view_of
+from tests.support.views import chats_of, view_of
 
-Visit = Callable[..., Person]
 ANN = Visitor(owner="ann")
 GO_ON = "Continue exactly where you stopped."
 QWEN = guess("Qwen/Qwen3-8B", "vllm")
@@ -64,9 +57,7 @@ def test_cut_thoughts_are_sent_back(reason: Any, kept: bool) -> None:
 @pytest.fixture
 async def public(model_server: Running, tmp_path: Path) -> AsyncIterator[Conversations]:
     spec = ModelSpec(id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="Qwen3", provider="vllm")
-    models = FakeLocalModels(Status("ready", "", None), (ServedModel(spec, Endpoint(model_server.base_url)),))
-    settings = Settings(local=LocalSettings(cache_dir=tmp_path), public=PublicSettings(messages=5))
-    page = Conversations(settings, MemoryStore(), MediaStore(tmp_path), models, [])
+    page = chats_of(model_server.base_url, tmp_path, spec, public=PublicSettings(messages=5))
     yield page
     await page.aclose()
 
@@ -112,7 +103,6 @@ COUNT_WORDS = """() => {
 
 
 @pytest.mark.gate("An answer that was cut can be continued.")
-@pytest.mark.browser
 def test_continued_answer_stays_one_bubble(start_app: Callable[..., App], visit: Visit) -> None:
     with running(Config(rate=4.0)) as server:
         visitor = visit(start_app(VLLM_BASE_URL=server.base_url).url)
@@ -144,55 +134,3 @@ def test_continued_answer_stays_one_bubble(start_app: Callable[..., App], visit:
         sent = server.journal()[-1]["body"]
         assert sent["continue_final_message"]
         assert [one["role"] for one in sent["messages"]][-2:] == ["user", "assistant"]
-
-
-@pytest.mark.browser
-def test_undone_continue_is_not_put_into_the_box(start_app: Callable[..., App], visit: Visit) -> None:
-    with running(Config(rate=200.0, owned_by="somebody")) as server:
-        visitor = visit(start_app(VLLM_BASE_URL=server.base_url).url)
-        for draft in ("", "A draft"):
-            visitor.ask("!length 5")
-            visitor.chat.get_by_role("button", name="Continue", exact=True).click()
-            expect(visitor.mine.last).to_have_text(GO_ON)
-            count = visitor.mine.count()
-            visitor.idle()
-            visitor.box.fill(draft)
-            visitor.chat.get_by_role("button", name="Undo").click()
-            expect(visitor.mine).to_have_count(count - 1)
-            visitor.idle()
-            expect(visitor.box).to_have_value(draft)
-        visitor.chat.get_by_role("button", name="Undo").click()
-        expect(visitor.box).to_have_value("!length 5\n\nA draft")
-
-
-@pytest.mark.browser
-def test_length_setting_reaches_model(start_app: Callable[..., App], visit: Visit) -> None:
-    with running(Config(rate=200.0)) as server:
-        visitor = visit(start_app(VLLM_BASE_URL=server.base_url).url)
-        visitor.open_settings()
-        limit = visitor.page.locator("#max-tokens input")
-        expect(limit).to_have_value("")
-        expect(limit).to_have_attribute("placeholder", "The model's own limit")
-        visitor.shot("length-setting")
-        refused = visitor.page.locator("#max-tokens").get_by_role("alert")
-        for leave in (lambda: limit.press("Enter"), limit.blur):
-            limit.fill("")
-            limit.blur()
-            for typed, used in (("-3", ""), ("0", ""), ("50000", "8192"), ("64", "64"), ("2.5", "64"), ("-1", "64")):
-                limit.focus()
-                limit.fill(typed)
-                leave()
-                expect(limit).to_have_value(used)
-                lowered = "Changed to 8,192, which is the most that this model can write."
-                valid = {"64": "", "50000": lowered}
-                expect(refused).to_have_text(valid.get(typed, re.compile("Not changed. Enter a whole number")))
-            visitor.shot("length-setting-refused")
-        visitor.close_settings()
-        visitor.ask("!text Short.")
-        body = server.journal()[-1]["body"]
-        assert (body.get("max_tokens") or body.get("max_completion_tokens")) == 64
-        visitor.open_settings()
-        limit.fill("")
-        visitor.close_settings()
-        visitor.ask("!text Long.")
-        assert not {"max_tokens", "max_completion_tokens"} & server.journal()[-1]["body"].keys()

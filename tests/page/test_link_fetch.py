@@ -5,8 +5,7 @@ import base64
 import re
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,43 +18,13 @@ from agent.settings import PublicSettings, load_settings
 from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.visitor import Visitor as Asker
 from agent.web.message_routes import LinkFetcher
-from tests.conftest import App, Visitor
+from tests.conftest import App, Visit, Visitor
 from tests.support import media_files
-from tests.support.scripted_server import Config, Running, running
-from tests.support.small_site import Asked, Said, Site, answer, site, to
+from tests.support.scripted_server import Config, Running
+from tests.support.small_site import Asked, Site, answer, site, to
 
-SEES, BLIND = "Qwen/Qwen3-VL-8B-Instruct", "Qwen/Qwen3-8B"
-Visit = Callable[..., Visitor]
 PNG = media_files.picture("PNG", (60, 40))
-
-
-class Aside:
-    """Runs small sites in a loop of their own, because the test's thread runs the browser's."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        self._open: list[AbstractAsyncContextManager[Site]] = []
-
-    def site(self, **handlers: Callable[[Asked], Said]) -> Site:
-        """Open a site."""
-        self._open.append(opening := site(**handlers))
-        return asyncio.run_coroutine_threadsafe(opening.__aenter__(), self._loop).result(20)
-
-    def close(self) -> None:
-        """Close all sites."""
-        for one in self._open:
-            asyncio.run_coroutine_threadsafe(one.__aexit__(None, None, None), self._loop).result(20)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(20)
-        self._loop.close()
-
-
-async def endless(_: Asked) -> AsyncIterator[bytes]:
-    yield b"HTTP/1.1 200 OK\r\nContent-Type: image/png\r\nConnection: close\r\n\r\n" + PNG
-    while True:
-        yield b"\0" * 65_536
+SERVER = Config(models=("Qwen/Qwen3-VL-8B-Instruct",), rate=200.0)
 
 
 class Slow:
@@ -77,43 +46,23 @@ class Slow:
             self.gone.set()
 
 
-@dataclass
-class World:
-    """The app, a site that its owner allows, one that is not allowed, and the model server."""
-
-    app: App
-    site: Site
-    forbidden: Site
-    models: Running
-    slow: Slow
+@pytest.fixture(scope="module")
+def here() -> Iterator[Site]:
+    """A site with a picture, in a loop of its own, because the test's thread runs the browser's."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    opening = site(**{"photo.png": lambda _: answer(PNG, kind="image/png")})
+    yield asyncio.run_coroutine_threadsafe(opening.__aenter__(), loop).result(20)
+    asyncio.run_coroutine_threadsafe(opening.__aexit__(None, None, None), loop).result(20)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(20)
+    loop.close()
 
 
 @pytest.fixture(scope="module")
-def aside() -> Iterator[Aside]:
-    aside = Aside()
-    yield aside
-    aside.close()
-
-
-@pytest.fixture(scope="module")
-def world(start_app: Callable[..., App], aside: Aside) -> Iterator[World]:
-    slow = Slow()
-    forbidden = aside.site(star=lambda _: answer(PNG, kind="image/png"))
-    allowed = aside.site(**{
-        "photo.png": lambda _: answer(PNG, kind="image/png"),
-        "bytes.jpg": lambda _: answer(PNG, kind="binary/octet-stream"),
-        "slow.png": slow,
-        "never.png": slow,
-        "endless.png": endless,
-        "page.png": lambda _: answer("<h1>Hello</h1>", kind="text/html"),
-        "lie.png": lambda _: answer("<script>alert(1)</script>", kind="image/png"),
-        "inside.png": lambda _: to("http://127.0.0.1/x.png"),
-        "other.png": lambda _: to(forbidden.url + "/x.png"),
-    })  # fmt: skip
-    with running(Config(models=(SEES, BLIND), rate=200.0)) as models:
-        config = f'[server]\nmax_upload_bytes = 300_000\nfetch_from = ["{allowed.host}"]\n'
-        yield World(start_app(config, VLLM_BASE_URL=models.base_url), allowed, forbidden, models, slow)
-        slow.may.set()
+def own(start_app: Callable[..., App], here: Site, server: Running) -> App:
+    return start_app(f'[server]\nfetch_from = ["{here.host}"]\n', VLLM_BASE_URL=server.base_url)
 
 
 def rows(visitor: Visitor) -> Locator:
@@ -130,27 +79,18 @@ def paste(visitor: Visitor, text: str) -> None:
     visitor.box.press("ControlOrMeta+V")
 
 
-def attach(visitor: Visitor, url: str) -> None:
-    """Paste a link into an empty box and accept the page's question."""
-    visitor.box.fill("")
-    expect(rows(visitor)).to_have_count(0)
-    paste(visitor, url)
-    rows(visitor).get_by_role("button", name="Attach the picture").click()
-
-
 @pytest.mark.gate("The page asks before it fetches a picture.")
-@pytest.mark.browser
-def test_page_asks_before_fetching_picture(world: World, visit: Visit) -> None:
-    visitor = visit(world.app.url)
-    before = len(world.site.asked)
+def test_page_asks_before_fetching_picture(own: App, here: Site, server: Running, visit: Visit) -> None:
+    visitor = visit(own.url)
+    before = len(here.asked)
     visitor.box.fill("!text Seen. What is this? ")
-    link = f"http://ann:secret@{world.site.host}/photo.png?size=2#top"
+    link = f"http://ann:secret@{here.host}/photo.png?size=2#top"
     paste(visitor, link)
     expect(rows(visitor)).to_have_count(1)
-    expect(rows(visitor).locator("span")).to_have_text(f"Fetch the picture from {world.site.host} and attach it?")
+    expect(rows(visitor).locator("span")).to_have_text(f"Fetch the picture from {here.host} and attach it?")
     expect(visitor.box).to_have_value("!text Seen. What is this? " + link)
     visitor.shot("link-asked")
-    assert len(world.site.asked) == before
+    assert len(here.asked) == before
     rows(visitor).get_by_role("button", name="Attach the picture").click()
     expect(thumbnails(visitor)).to_have_count(1)
     expect(visitor.box).to_have_value("!text Seen. What is this? ")
@@ -158,85 +98,14 @@ def test_page_asks_before_fetching_picture(world: World, visit: Visit) -> None:
     expect(rows(visitor)).to_have_count(0)
     expect(visitor.page.locator("#attached li")).to_have_text("photo.png")
     visitor.shot("link-attached")
-    (asked,) = world.site.asked[before:]
+    (asked,) = here.asked[before:]
     assert asked.target == "/photo.png?size=2"
     assert "authorization" not in asked.headers
     visitor.box.press("Enter")
     expect(visitor.bubbles.filter(has_text="Seen.")).to_be_visible()
-    text, picture = world.models.journal()[-1]["body"]["messages"][-1]["content"]
+    text, picture = server.journal()[-1]["body"]["messages"][-1]["content"]
     assert text["text"].strip() == "!text Seen. What is this?"
     assert base64.b64decode(picture["image_url"]["url"].partition(",")[2]) == PNG
-
-
-@pytest.mark.browser
-def test_attached_picture_can_be_removed(world: World, visit: Visit) -> None:
-    visitor = visit(world.app.url)
-    attach(visitor, f"{world.site.url}/bytes.jpg")
-    said = visitor.page.locator("#attached li")
-    expect(said).to_have_text("bytes.png")
-    visitor.choose(BLIND)
-    expect(said).to_contain_text("cannot see pictures")
-    thumbnails(visitor).get_by_role("button", name="Remove file").click()
-    expect(thumbnails(visitor)).to_have_count(0)
-    expect(said).to_have_count(0)
-
-
-@pytest.mark.browser
-def test_wait_is_shown_and_typing_stays(world: World, visit: Visit) -> None:
-    visitor = visit(world.app.url)
-    world.slow.may.clear()
-    attach(visitor, f"{world.site.url}/slow.png")
-    expect(rows(visitor).locator("span")).to_have_text(f"Fetching from {world.site.host}…")
-    visitor.shot("link-fetching")
-    visitor.box.press_sequentially(" and what is this?")
-    world.slow.may.set()
-    expect(thumbnails(visitor)).to_have_count(1)
-    expect(visitor.box).to_have_value("and what is this?")
-
-
-REFUSED = {
-    "an endless body": ("{site}/endless.png", "larger than 300,000 bytes"),
-    "a page": ("{site}/page.png", "sent 'text/html', not an image"),
-    "a page that is called a picture": ("{site}/lie.png", "be opened as an image"),
-    "nothing there": ("{site}/none.png", "answered with status 404"),
-    "a redirect to this machine": ("{site}/inside.png", "not on the public internet"),
-    "a redirect to another port": ("{site}/other.png", "is not asked"),
-    "this machine": ("http://127.0.0.1/x.png", "not on the public internet"),
-    "this machine, its port": ("{forbidden}/x.png", "is not asked"),
-    "this machine as a number": ("http://2130706433/x.png", "not on the public internet"),
-    "this machine in IPv6 clothing": ("http://[::ffff:127.0.0.1]/x.png", "not on the public internet"),
-    "metadata of a cloud": ("http://169.254.169.254/x.png", "not on the public internet"),
-    "no such host": ("http://nowhere.invalid/x.png", "Couldn't reach nowhere.invalid"),
-}
-
-
-@pytest.mark.browser
-def test_refusal_is_shown_and_costs_nothing(world: World, visit: Visit) -> None:
-    visitor = visit(world.app.url)
-    for link, sentence in REFUSED.values():
-        link = link.format(site=world.site.url, forbidden=world.forbidden.url)
-        attach(visitor, link)
-        expect(rows(visitor)).to_have_class("refused")
-        expect(rows(visitor)).to_contain_text("The picture was not fetched.")
-        expect(rows(visitor)).to_contain_text(sentence)
-        expect(visitor.box).to_have_value(link)
-        expect(thumbnails(visitor)).to_have_count(0)
-    visitor.shot("link-refused")
-    assert world.forbidden.asked == []
-    rows(visitor).get_by_role("button", name="Leave it as text").click()
-    expect(rows(visitor)).to_have_count(0)
-    visitor.box.press("Enter")
-    expect(visitor.mine.first).to_contain_text("nowhere.invalid")
-
-
-@pytest.mark.browser
-def test_failed_fetch_can_be_retried(world: World, visit: Visit) -> None:
-    visitor, late = visit(world.app.url), world.site.handlers
-    attach(visitor, f"{world.site.url}/late.png")
-    expect(rows(visitor)).to_have_class("refused")
-    late["/late.png"] = late["/photo.png"]
-    rows(visitor).get_by_role("button", name="Try again").click()
-    expect(thumbnails(visitor)).to_have_count(1)
 
 
 ASKED = {
@@ -263,9 +132,8 @@ NOT_ASKED = (
 )
 
 
-@pytest.mark.browser
-def test_page_names_host_and_ignores_other_text(world: World, visit: Visit) -> None:
-    visitor = visit(world.app.url)
+def test_page_names_host_and_ignores_other_text(own: App, visit: Visit) -> None:
+    visitor = visit(own.url)
     for link, host in ASKED.items():
         visitor.box.fill("")
         expect(rows(visitor)).to_have_count(0)
@@ -281,30 +149,6 @@ def test_page_names_host_and_ignores_other_text(world: World, visit: Visit) -> N
     expect(rows(visitor)).to_have_count(1)
     visitor.box.press_sequentially("x")
     expect(rows(visitor)).to_have_count(0)
-
-
-@pytest.mark.browser
-def test_several_links_are_fetched_in_turn(world: World, visit: Visit) -> None:
-    visitor = visit(world.app.url)
-    world.slow.may.clear()
-    for name in ("slow", "photo"):
-        paste(visitor, f" {world.site.url}/{name}.png")
-        rows(visitor).get_by_role("button", name="Attach the picture").click()
-    expect(rows(visitor).filter(has_text="Fetching")).to_have_count(2)
-    world.slow.may.set()
-    expect(thumbnails(visitor)).to_have_count(2)
-    expect(visitor.box).to_have_value(re.compile(r"^\s*$"))
-
-
-@pytest.mark.browser
-def test_public_page_limits_fetches_per_minute(start_app: Callable[..., App], world: World, visit: Visit) -> None:
-    config = f'[server]\nfetch_from = ["{world.site.host}"]\n[public]\non = true\nmessages = 2\n'
-    visitor = visit(start_app(config, VLLM_BASE_URL=world.models.base_url).url)
-    before = len(world.site.asked)
-    for sentence in ("is not asked", "is not asked", "Limit: 2 images from links a minute"):
-        attach(visitor, f"{world.site.url}/photo.png")  # the owner allows this host, but not for public visitors
-        expect(rows(visitor)).to_contain_text(sentence)
-    assert len(world.site.asked) == before
 
 
 # Without a browser

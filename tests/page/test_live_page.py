@@ -1,25 +1,18 @@
 """A running answer on the page: broken and blocked streams lose nothing, and nothing moves when the answer ends."""
 
 import re
-import signal
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Route, expect
 
-from tests.conftest import CONFIG, App, Visitor, becomes, in_module
+from tests.conftest import CONFIG, App, Visit, Visitor, becomes
 from tests.support.broken_proxies import cut_proxy
 from tests.support.http_client import marker
 from tests.support.scripted_server import Running
 
-pytestmark = pytest.mark.browser
-
-Visit = Callable[..., Visitor]
 STREAMS = "**/runs/**"
-TURNS = in_module("shared", "module.shown.turns")
-SHOW = f"(view) => {in_module('live', 'module.live.show(view)')}"
-SHOW_TWICE = f"(view) => {in_module('live', '[module.live.show(view), module.live.show(view)]')}"
 CONTENT = """() => {
   const dump = (node) => {
     if (node.nodeType !== Node.ELEMENT_NODE) return node.nodeType === Node.TEXT_NODE ? node.data : "";
@@ -29,19 +22,6 @@ CONTENT = """() => {
   return dump(document.querySelector("#chat .turns"));
 }"""
 """The whole chat as text, without the order of attributes."""
-KEEP_BEGUN = """{
-  const { live } = module, { show } = live;
-  live.show = (view) => {
-    if (view?.live) window.begun = view;
-    show(view);
-  };
-}"""
-"""Keeps the view of the newest answer that has begun."""
-KEEP_LAST = """{
-  const { live } = module, { show } = live;
-  live.show = (view) => show((window.seen = view));
-}"""
-"""Keeps the last view."""
 COUNT_REDRAWS = """() => {
   window.redraws = 0;
   const watch = new MutationObserver((all) => (window.redraws += all.length));
@@ -66,9 +46,6 @@ SCENES = [
     "!tokens 3000 @5000",
     '!tool ask_user {"question": "Which table?", "choices": ["monthly", "yearly"]}',  # the last, because it waits
 ]
-REFRESH = "document.dispatchEvent(new CustomEvent('chat-wanted', { detail: location.pathname.split('/c/')[1] ?? '' }))"
-"""Asks for a view again."""
-VIEWS = "**/conversations/*?format=blocks"
 MESSAGES = re.compile(r"/conversations(/\w+/messages)?$")
 
 
@@ -181,73 +158,6 @@ def test_message_whose_answer_breaks_off_is_sent_again(app: App, visit: Visit) -
     expect(visitor.mine).to_have_text(["!text One.", "!text Two.", "!text Three."])
 
 
-def test_lost_end_is_asked_for_again(app: App, visit: Visit) -> None:
-    """After an end that is not stored, the page asks for the stored turns, also if it is first refused them."""
-    visitor = visit(app.url, fresh=True)
-    lost = list[Route]()
-
-    def lose(route: Route) -> None:
-        if not lost:
-            lost.append(route)
-            route.fulfill(status=503, json={"detail": "full"})
-        else:
-            route.continue_()
-
-    def forget(route: Route) -> None:
-        got = route.fetch()
-        route.fulfill(response=got, body=re.sub(r'\{"stored":.*\}', "{}", got.text()))
-
-    visitor.page.route(VIEWS, lose)
-    visitor.page.route("**/runs/**", forget)
-    visitor.say("!tokens 20 @20")
-    becomes(1, lambda: visitor.page.evaluate("0") or len(lost))
-    visitor.idle()
-    visitor.ask("!text And on it goes.")
-    expect(visitor.chat).to_contain_text("And on it goes.")
-
-
-def test_view_of_before_the_end_changes_nothing(app: App, visit: Visit) -> None:
-    """A view that names the answer whose end was read is asked for again, a moment later, and its stream is not."""
-    visitor = visit(app.url, fresh=True)
-    visitor.page.evaluate(in_module("live", KEEP_BEGUN))
-    visitor.ask("!tokens 20 @20")
-    shown, asked = visitor.page.evaluate(TURNS), list[str]()
-    visitor.page.on("request", lambda request: asked.append(request.url))
-    with visitor.page.expect_request(VIEWS):
-        visitor.page.evaluate(in_module("live", "module.live.show({ ...window.begun, turns: [] })"))
-    visitor.idle()
-    assert visitor.page.evaluate(TURNS) == shown
-    assert not [url for url in asked if "/runs/" in url]
-
-
-def test_view_of_before_the_message_changes_nothing(app: App, visit: Visit) -> None:
-    """A view that was read before the message was stored, and comes after it, does not hide the answer."""
-    visitor = visit(app.url, fresh=True)
-    visitor.ask("!text One.")
-    visitor.page.evaluate(in_module("live", KEEP_LAST))
-    visitor.page.evaluate(REFRESH)
-    old = visitor.page.wait_for_function("window.seen").json_value()
-    assert not old["live"]
-    visitor.say("!tokens 60 @20")
-    expect(visitor.bubbles.last).to_contain_text("word3")
-    visitor.page.evaluate(SHOW, old)
-    assert len(visitor.page.evaluate(TURNS)) > len(old["turns"])
-    expect(visitor.chat).to_contain_text("word59")
-    visitor.idle()
-
-
-def test_view_without_the_read_answer_is_shown_at_last(app: App, visit: Visit) -> None:
-    """An answer that the page cannot read gives way to the stored one, once the server was asked for it again."""
-    visitor = visit(app.url, fresh=True)
-    visitor.page.evaluate(in_module("live", KEEP_LAST))
-    visitor.page.route(STREAMS, lambda route: route.abort())
-    visitor.say("!text Two.")
-    visitor.page.wait_for_function("window.seen?.live")
-    visitor.page.wait_for_function(f"{REFRESH} && (window.seen && !window.seen.live)")
-    expect(visitor.bubbles.first).to_contain_text("Two.")
-    visitor.idle()
-
-
 def test_message_of_before_a_reload_is_sent_once(app: App, visit: Visit, model_server: Running) -> None:
     """The draft comes back after the reload, and is a repeat then."""
     visitor = visit(app.url, fresh=True)
@@ -282,88 +192,3 @@ def test_second_enter_sends_a_message_once(app: App, visit: Visit) -> None:
     visitor.ask("!text Two.")
     visitor.reload()
     expect(visitor.mine).to_have_text(["!text One.", "!tokens 20 @20", "!text Two."])
-
-
-def test_title_says_that_a_hidden_page_has_its_answer(app: App, visit: Visit) -> None:
-    visitor = visit(app.url, fresh=True)
-    hide = """(hidden) => {
-      Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
-      document.dispatchEvent(new Event("visibilitychange"));
-    }"""
-    visitor.say("!tokens 20 @20")
-    visitor.page.evaluate(hide, True)
-    expect(visitor.page).to_have_title("Answer ready · !tokens 20 @20 · Switchboard")
-    visitor.page.evaluate(hide, False)
-    expect(visitor.page).to_have_title("!tokens 20 @20 · Switchboard")
-
-
-@pytest.mark.full
-def test_page_asks_for_rest_of_interrupted_answer(start_app: Callable[..., App], visit: Visit) -> None:
-    app = start_app()
-    visitor = visit(app.url)
-    visitor.say("!pace 60 !text " + " ".join(words(500)))
-    expect(visitor.bubbles.first).to_contain_text("word200", timeout=60_000)
-    app.stop(signal.SIGKILL)
-    app.start()
-    visitor.page.goto(app.url)
-    expect(visitor.bubbles.first).to_contain_text("word300", timeout=60_000)
-    expect(visitor.chat.locator("[data-kind=error]")).to_have_count(0)
-    visitor.shot("continued")
-    expect(visitor.caption).to_contain_text("≈", timeout=60_000)  # of the first part, by its length
-    expect(visitor.caption).to_contain_text("another one has continued the text")
-    visitor.idle()
-    expect(visitor.chat.locator(".turn")).to_have_count(1)
-    assert shown_words(visitor) == words(500)
-    before = visitor.page.evaluate(CONTENT)
-    visitor.page.reload()
-    expect(visitor.caption).to_be_visible()
-    becomes(before, lambda: visitor.page.evaluate(CONTENT))
-
-
-def test_first_message_of_a_new_chat_is_shown_alone(app: App, visit: Visit) -> None:
-    """The view of the message can overtake the empty view of the new chat, and then comes twice."""
-    visitor = visit(app.url)
-    visitor.ask("!text One.")
-    view = {"conversation": "f" * 32, "turns": None, "live": "", "window": 30, "guest": "", "missing": ""}
-    visitor.page.evaluate(SHOW_TWICE, view)
-    expect(visitor.chat.locator(".turn")).to_have_count(0)
-
-
-@pytest.mark.parametrize("status", [400, 500])
-def test_refused_view_says_why(app: App, visit: Visit, status: int) -> None:
-    visitor = visit(app.url, fresh=True)
-    visitor.ask("!text One.")
-    chat = "**/conversations/*?format=blocks*"
-    visitor.page.route(chat, lambda route: route.fulfill(status=status, json={"detail": "The chat is broken."}))
-    visitor.page.reload()
-    expect(visitor.hint).to_have_text("The chat is broken.")
-    visitor.shot(f"refused-view-{status}")
-    visitor.page.unroute(chat)
-    expect(visitor.bubbles.first).to_contain_text("One.")  # it was asked for again
-    expect(visitor.hint).to_be_empty()
-
-
-def test_message_sent_before_the_first_view_is_shown(app: App, visit: Visit) -> None:
-    """The view of a visitor without a chat can come between the message and the chat that it begins."""
-    visitor, held = visit(app.url, fresh=True), list[Route]()
-    current, chats = "**/conversations/current*", re.compile("/conversations$")
-    visitor.page.route(current, lambda route: route.fulfill(status=503, json={"detail": "Away."}))
-    visitor.page.route(chats, lambda route: held.append(route) if route.request.method == "POST" else route.continue_())
-    visitor.page.reload()
-    visitor.say("!text pear")
-    becomes(1, lambda: (visitor.page.wait_for_timeout(50), len(held))[1])
-    with visitor.page.expect_response(current, timeout=30_000) as viewed:
-        visitor.page.unroute(current)
-    if viewed.value.status == 503:
-        visitor.page.wait_for_event("response", lambda answer: "/conversations/current" in answer.url)
-    held[0].continue_()
-    expect(visitor.bubbles.first).to_contain_text("pear")
-
-
-def test_guest_whose_token_does_not_come_is_told(app: App, visit: Visit) -> None:
-    visitor = visit(app.url, fresh=True)
-    visitor.page.route("**/conversations/current*", lambda route: route.fulfill(status=401, json={"detail": "No."}))
-    visitor.page.route("**/gradio_api/run/*", lambda route: None)
-    visitor.page.reload()
-    expect(visitor.hint).to_contain_text("That did not work.")
-    visitor.shot("guest-without-token")

@@ -2,13 +2,10 @@
 
 import json
 import re
-from collections.abc import Callable
 
 from playwright.sync_api import expect
 
-from tests.conftest import App, Visitor, becomes
-
-Visit = Callable[..., Visitor]
+from tests.conftest import App, Visit, becomes
 
 
 def test_visitor_deletes_everything(app: App, visit: Visit) -> None:
@@ -24,13 +21,12 @@ def test_visitor_deletes_everything(app: App, visit: Visit) -> None:
     assert "Quizzaciously" in json.dumps(json.loads(every.value.path().read_text()))
     kept.scroll_into_view_if_needed()
     visitor.shot("own-data-dark-phone")
-    drop, asked = (
-        kept.get_by_role("button", name="Delete everything"),
-        page.get_by_role("dialog", name="Delete everything"),
-    )
+    drop = kept.get_by_role("button", name="Delete everything")
+    asked = page.get_by_role("dialog", name="Delete everything")
     drop.focus()
     page.keyboard.press("Enter")
     expect(asked).to_be_visible()
+    expect(asked).to_contain_text("saved prompts")
     expect(asked.get_by_role("button", name="Cancel")).to_be_focused()
     visitor.shot("own-data-ask-dark-phone")
     page.keyboard.press("Escape")
@@ -49,6 +45,7 @@ def test_visitor_deletes_everything(app: App, visit: Visit) -> None:
     visitor.choose("openai:gpt-6-luna")
     expect(page.locator("#about")).to_contain_text("Luna")
     visitor.box.fill("A draft")
+    page.evaluate("localStorage.setItem('prompts', JSON.stringify([{ name: 'Mine', text: 'My prompt' }]))")
     visitor.open_settings()
     drop.click()
     asked.get_by_role("button", name="Delete everything").click()
@@ -58,6 +55,8 @@ def test_visitor_deletes_everything(app: App, visit: Visit) -> None:
     becomes([], lambda: page.get_by_text("Quizzaciously").evaluate_all("all => all.map((one) => one.outerHTML)"))
     expect(page.locator("#model-button")).to_have_text("Qwen3-8B")
     expect(visitor.box).to_have_value("")
+    assert page.evaluate("localStorage.getItem('prompts')") is None
+    assert "draft" not in page.evaluate("sessionStorage.getItem('drafts') ?? ''")
     expect(prompt).to_have_value(usual)
     assert [one.input_value() for one in numbers.all()] == ["0.7", ""]
     assert not tools.is_checked()
@@ -68,30 +67,3 @@ def test_visitor_deletes_everything(app: App, visit: Visit) -> None:
     visitor.ask("!text Yes. Another one")
     visitor.open_settings()
     expect(state).to_have_text(re.compile("Chats: 1, messages: 2"))
-
-
-LATE_VIEW = """() => {
-    const detail = { conversation: "late", turns: [] };
-    document.dispatchEvent(new CustomEvent("chat-view", { detail }));
-}"""
-
-
-def test_late_news_leave_what_was_done(app: App, visit: Visit) -> None:
-    """A view of the deleted chat that arrives late only leads to another reading."""
-    visitor = visit(app.url)
-    page = visitor.page
-    visitor.ask("!text Yes")
-    visitor.open_settings()
-    kept, state = page.locator("#own-data"), page.locator("#own-data").get_by_role("status")
-    expect(state).to_have_text(re.compile("Chats: 1, messages: 2"))
-    kept.get_by_role("button", name="Delete everything").click()
-    page.get_by_role("dialog", name="Delete everything").get_by_role("button", name="Delete everything").click()
-    expect(state).to_have_text("Nothing is kept any more: 0 chats, 0 messages, 0 files.")
-    with page.expect_response("**/own-data") as read:
-        page.evaluate(LATE_VIEW)
-    read.value.finished()
-    page.evaluate("() => new Promise(requestAnimationFrame)")
-    expect(state).to_have_text("Nothing is kept any more: 0 chats, 0 messages, 0 files.")
-    visitor.close_settings()
-    visitor.open_settings()
-    expect(state).to_have_text("Nothing is kept: 0 chats, 0 messages, 0 files.")

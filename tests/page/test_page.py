@@ -8,19 +8,9 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Browser, Route, expect
 
-from tests.conftest import App, Visitor, becomes
+from tests.conftest import App, Visit, Visitor, becomes
 from tests.support.http_client import marker
-from tests.support.scripted_server import Config, Running, running
-
-pytestmark = pytest.mark.browser
-
-Visit = Callable[..., Visitor]
-
-
-def closed(journal: list[dict[str, object]], text: str) -> object:
-    """Return when the client closed the connection of the request that contains `text`, or None."""
-    return next((line["closed"] for line in journal if text in str(line["body"])), None)
-
+from tests.support.scripted_server import Running
 
 # Bubbles
 
@@ -315,46 +305,6 @@ def test_settings_reach_model(app: App, visit: Visit, model_server: Running) -> 
     assert (body.get("max_tokens") or body.get("max_completion_tokens")) == 64
     assert body["chat_template_kwargs"] == {"enable_thinking": False}
     assert {tool["function"]["name"] for tool in body["tools"]} == {"calculate", "nap", "block"}
-
-
-def test_emptied_temperature_goes_back(app: App, visit: Visit, model_server: Running) -> None:
-    visitor = visit(app.url)
-    visitor.open_settings()
-    temperature = visitor.page.locator("#temperature input[type=number]")
-    temperature.fill("0.45")
-    temperature.press("Tab")
-    left = "(field) => void field.dispatchEvent(new FocusEvent('blur'))"  # the visitor looks into another window
-    for leave in (
-        lambda: temperature.press("Tab"),
-        lambda: temperature.evaluate(left),
-        lambda: temperature.press("Enter"),
-    ):
-        temperature.focus()
-        temperature.press("Control+A")
-        temperature.press("Delete")
-        expect(temperature).to_have_value("")
-        leave()
-        expect(temperature).to_have_value("0.45")
-    visitor.close_settings()
-    before = len(model_server.journal())
-    visitor.ask("hello")
-    assert model_server.journal()[before]["body"]["temperature"] == 0.45
-
-
-def test_conversation_outgrows_model_and_continues(start_app: Callable[..., App], visit: Visit) -> None:
-    with running(Config(rate=500.0, max_model_len=2_500)) as small:
-        own = start_app(VLLM_BASE_URL=small.base_url)
-        visitor = visit(own.url)
-        for number in range(6):
-            visitor.ask(f"number {number} " + "and so on " * 80)
-        expect(visitor.caption).to_contain_text("earlier messages no longer fit")
-        seen = visitor.labels()
-        visitor.page.reload()
-        expect(visitor.mine).to_have_count(6)
-        assert visitor.labels() == seen
-        sent = small.journal()[-1]["body"]["messages"]
-        assert "number 5" in sent[-1]["content"]
-        assert not any("number 0" in message["content"] for message in sent)
 
 
 @pytest.mark.parametrize(

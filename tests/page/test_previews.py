@@ -1,17 +1,13 @@
 """Diagrams, pictures and pages that a model writes as code are shown in a frame that reaches nothing of the page."""
 
 import json
-from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Dialog, Page, Request, expect
 
-from tests.conftest import App, Visitor
+from tests.conftest import App, Visit
 from tests.peers.axe import violations
 
-pytestmark = pytest.mark.browser
-
-Visit = Callable[..., Visitor]
 DIAGRAM = "```mermaid\\ngraph TD\\nA[Start] --> B[Goal]\\n```"
 ESCAPES = {
     "cookie": "document.cookie = 'a=b'",
@@ -94,30 +90,6 @@ def test_diagram_is_drawn_and_can_be_code(app: App, visit: Visit, dark: bool) ->
     expect(second.locator("code")).to_be_visible()
 
 
-def test_many_diagrams_are_drawn_by_one_frame_in_new_colours(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    page = visitor.page
-    many = "\\n\\n".join(DIAGRAM.replace("Goal", f"Goal{number}") for number in range(4))
-    visitor.ask(f"!text {many}")
-    for number, block in enumerate(visitor.bubbles.locator("pre").all()):
-        block.scroll_into_view_if_needed()
-        expect(block.frame_locator("iframe:not(.next)").locator("svg")).to_contain_text(f"Goal{number}")
-        assert block.locator("iframe").get_attribute("sandbox") == ""
-    expect(page.locator("iframe[data-script]")).to_have_count(1)
-    scheme = visitor.bubbles.locator("pre iframe:not(.next)").first
-    before = scheme.get_attribute("srcdoc")
-    page.emulate_media(color_scheme="dark")
-    expect(scheme).not_to_have_attribute("srcdoc", before or "")
-    assert 'content="dark"' in (scheme.get_attribute("srcdoc") or "")
-
-
-def test_diagram_is_drawn_again_after_a_reload(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    visitor.ask(f"!text {DIAGRAM}")
-    visitor.page.reload()
-    expect(visitor.bubbles.frame_locator("iframe:not(.next)").locator("svg")).to_contain_text("Start")
-
-
 @pytest.mark.gate("A page that a model writes reaches nothing of the visitor.")
 def test_page_in_a_preview_reaches_nothing(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
@@ -147,40 +119,6 @@ def test_preview_that_leaves_its_page_is_closed(app: App, visit: Visit, way: str
     else:
         expect(block.get_by_role("status")).to_contain_text("it left its page")
         expect(block.locator("code")).to_be_visible()
-
-
-def test_endless_loop_in_a_preview_can_be_closed(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    loop = (
-        "let n = 0; setInterval(() => { parent.postMessage({ error: `tick ${++n}` }, `*`); if (n > 4) for (;;); }, 20)"
-    )
-    visitor.ask(fenced("html", f"<b>Busy</b><script>{loop}</script>"))
-    block = visitor.bubbles.locator("pre")
-    block.get_by_role("button", name="Preview").click()
-    expect(block.get_by_role("status")).to_contain_text("tick 4")
-    visitor.ask("!text Still here.")
-    block = visitor.bubbles.locator("pre").first
-    block.get_by_role("button", name="Preview").click()
-    expect(block.locator("iframe")).to_have_count(0)
-    expect(block.locator("code")).to_be_visible()
-
-
-def test_error_of_a_page_is_shown_below_it(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    visitor.ask(fenced("html", "<b>Shown</b><script>missing()</script>"))
-    block = visitor.bubbles.locator("pre")
-    block.get_by_role("button", name="Preview").click()
-    expect(block.get_by_role("status")).to_contain_text("missing is not defined")
-    expect(block.frame_locator("iframe").locator("b")).to_have_text("Shown")
-
-
-def test_picture_in_code_is_shown(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    visitor.ask(fenced("svg", "<svg viewBox='0 0 90 30'><text y='20'>Flag</text></svg>"))
-    block = visitor.bubbles.locator("pre")
-    block.get_by_role("button", name="Preview").click()
-    expect(block.frame_locator("iframe:not(.next)").get_by_text("Flag")).to_be_visible()
-    expect(block.locator("code")).to_be_hidden()
 
 
 def test_hostile_diagrams_only_show(app: App, visit: Visit) -> None:

@@ -1,20 +1,13 @@
 """The next message can wait for the end of the answer. It is sent once, or it goes back into the composer."""
 
-import re
-from collections.abc import Callable
-
 import pytest
 from playwright.sync_api import Locator, Route, expect
 
-from tests.conftest import CONFIG, App, Visitor, in_module
+from tests.conftest import App, Visit, Visitor
 from tests.support.scripted_server import Running
 
-pytestmark = pytest.mark.browser
-
-Visit = Callable[..., Visitor]
 LONG = "!tokens 4000 @100"
 UNSENT = "The queued message was not sent. It is in the box again."
-ASKING = CONFIG.replace('"tests.support.slow_tools:nap"', '"tests.support.asking_tools:send"')
 
 
 def queued(visitor: Visitor) -> Locator:
@@ -55,9 +48,7 @@ def hold_back_failure(visitor: Visitor) -> None:
 
 def attach_notes(visitor: Visitor) -> None:
     """Attach a text file, and wait until it is there."""
-    visitor.page.locator("#composer input[type=file]").set_input_files(
-        [{"name": "notes.txt", "mimeType": "text/plain", "buffer": b"sea and sand"}]
-    )
+    visitor.attach(("notes.txt", b"sea and sand"))
     expect(visitor.page.locator("#composer .open-text")).to_have_count(1)
 
 
@@ -93,20 +84,8 @@ def test_queued_message_is_sent_at_the_end(app: App, visit: Visit, model_server:
 
 
 @pytest.mark.gate("A message can reach the model while it works with its tools.")
-@pytest.mark.parametrize(
-    ("phone", "dark"),
-    [
-        (False, False),
-        pytest.param(True, False, marks=pytest.mark.full),
-        pytest.param(False, True, marks=pytest.mark.full),
-    ],
-    ids=["light", "phone", "dark"],
-)
-def test_queued_message_steers_the_answer(
-    app: App, visit: Visit, model_server: Running, phone: bool, dark: bool
-) -> None:
-    visitor = visit(app.url, phone=phone, dark=dark)
-    name, hold = f"steer-{'phone' if phone else 'dark' if dark else 'light'}", f"STEER{phone}{dark}"
+def test_queued_message_steers_the_answer(app: App, visit: Visit, model_server: Running) -> None:
+    visitor, name, hold = visit(app.url), "steer", "STEER"
     visitor.allow_tools()
     visitor.say(f'!tokens 9 hold 3 {hold} !tool nap {{"seconds": 0}} !text Not this.')
     expect(visitor.stop).to_be_visible()
@@ -170,24 +149,6 @@ def test_message_on_its_way_to_the_model_is_taken_back(app: App, visit: Visit, m
     assert requests(model_server, "my second thought") == 0
 
 
-def test_queued_message_is_taken_back(app: App, visit: Visit, model_server: Running) -> None:
-    visitor = visit(app.url)
-    answering(visitor)
-    attach_notes(visitor)
-    visitor.say("my second thought")
-    expect(queued(visitor)).to_contain_text("notes.txt")
-    visitor.box.press_sequentially("and a third")
-    queued(visitor).get_by_role("button", name="Undo").click()
-    expect(queued(visitor)).to_be_hidden()
-    expect(visitor.box).to_have_value("my second thought\n\nand a third")
-    expect(visitor.box).to_be_focused()
-    expect(visitor.page.locator("#composer .open-text")).to_have_text(["notes.txt"])
-    visitor.stop.click()
-    visitor.idle()
-    expect(visitor.mine).to_have_count(1)
-    assert requests(model_server, "my second thought") == 0
-
-
 def test_failed_answer_puts_the_message_back(app: App, visit: Visit, model_server: Running) -> None:
     visitor = visit(app.url)
     hold_back_failure(visitor)
@@ -202,49 +163,11 @@ def test_failed_answer_puts_the_message_back(app: App, visit: Visit, model_serve
     assert requests(model_server, "after a failure") == 0
 
 
-def test_message_is_queued_before_a_new_chat_has_its_id(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    hold_back_failure(visitor)
-    expect(visitor.page).to_have_url(re.compile("/c/"))
-    visitor.page.evaluate(
-        in_module("shared", "(module.shown.conversation = '')")
-    )  # as in the moment between the answer of the server and its view
-    visitor.say("after a failure")
-    expect(queued(visitor)).to_be_visible()
-    let_end(visitor)
-    expect(visitor.page.locator("#hint")).to_contain_text("not sent")
-    expect(visitor.box).to_have_value("after a failure")
-
-
-@pytest.fixture(scope="module")
-def asking(start_app: Callable[..., App]) -> App:
-    return start_app(ASKING)
-
-
-def test_tool_that_asks_puts_the_message_back(asking: App, visit: Visit, model_server: Running) -> None:
-    visitor = visit(asking.url)
-    visitor.allow_tools()
-    hold_back_answer(visitor)
-    visitor.say('!tool send {"to": "Ann", "text": "Hi!"} !text Done.')
-    expect(visitor.stop).to_be_visible()
-    visitor.say("not an approval")
-    expect(queued(visitor)).to_be_visible()
-    let_end(visitor)
-    expect(visitor.chat.get_by_role("group", name="Waiting for you")).to_be_visible()
-    expect(visitor.box).to_have_value("not an approval")
-    expect(queued(visitor)).to_be_hidden()
-    visitor.chat.get_by_role("button", name="Refuse", exact=True).click()
-    expect(visitor.bubbles.filter(has_text="Done.")).to_be_visible()
-    assert requests(model_server, "not an approval") == 0
-
-
 def test_reload_keeps_the_queued_text(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     files = visitor.page.locator("#composer .file .open-text")
     answering(visitor)
-    visitor.page.locator("#composer input[type=file]").set_input_files(
-        [{"name": "more.txt", "mimeType": "text/plain", "buffer": b"more"}]
-    )
+    visitor.attach(("more.txt", b"more"))
     expect(files).to_have_text(["more.txt"])
     visitor.say("my second thought")
     expect(queued(visitor)).to_contain_text("more.txt")
@@ -289,61 +212,6 @@ def test_queued_message_stays_with_its_chat(app: App, visit: Visit, model_server
     visitor.stop.click()
     visitor.idle()
     assert requests(model_server, "only for the first chat") == 0
-
-
-def test_hints_of_the_queue_go_with_their_chat(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    hint, stays = visitor.page.locator("#hint"), 3000  # a hint goes after 6 s
-    answering(visitor)
-    visitor.say("second")
-    expect(queued(visitor)).to_be_visible()
-    visitor.say("third")
-    expect(hint).to_contain_text("One message is queued already")
-    visitor.page.locator("#new").click()
-    expect(visitor.mine).to_have_count(0)
-    expect(hint).to_be_empty(timeout=stays)
-    visitor.page.locator("#chats li a").click()
-    expect(hint).to_have_text(UNSENT)
-    expect(visitor.box).to_have_value("second\n\nthird")
-    visitor.page.locator("#chats li").hover()
-    visitor.page.locator("#chats li").get_by_role("button").click()
-    visitor.page.get_by_role("menuitem", name="Delete", exact=True).click()
-    expect(visitor.mine).to_have_count(0)
-    expect(hint).to_be_empty(timeout=stays)
-    expect(visitor.box).to_have_value("")
-
-
-def test_refused_queued_message_comes_back(app: App, visit: Visit, model_server: Running) -> None:
-    """Another page of the visitor is faster."""
-    first = visit(app.url)
-    first.ask("!text One.")
-    second = visit(app.url, like=first)
-    hold_back_answer(first)
-    first.say("!text Two.")
-    expect(first.stop).to_be_visible()
-    first.say("!text Too late.")
-    expect(queued(first)).to_be_visible()
-    held: list[Route] = []
-
-    def hold(route: Route) -> None:
-        if "!text Too late." in (route.request.post_data or "") and not held:
-            held.append(route)
-        else:
-            route.continue_()
-
-    first.page.route("**/conversations/**", hold)
-    let_end(first)
-    first.wait_for_requests(held)
-    expect(queued(first)).to_contain_text("Sending")
-    second.reload()
-    answering(second)
-    held[0].continue_()
-    expect(first.hint).to_contain_text("still being written")
-    expect(first.box).to_have_value("!text Too late.")
-    expect(queued(first)).to_be_hidden()
-    second.stop.click()
-    first.idle()
-    assert requests(model_server, "!text Too late.") == 0
 
 
 def test_refused_queued_message_stays_with_its_chat(app: App, visit: Visit) -> None:

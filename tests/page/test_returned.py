@@ -1,23 +1,15 @@
 """A tool's files are shown, played and saved in its bubble, also after a reload, and only for their owner."""
 
 import re
-from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import APIResponse, expect
 
-from tests.conftest import CONFIG, App, Visitor
+from tests.conftest import App, Visit, Visitor
 from tests.support.making_tools import MADE
 
-pytestmark = pytest.mark.browser
-
-Visit = Callable[..., Visitor]
+CONFIG = '[agent]\ntools = ["tests.support.making_tools:make"]\n'
 HEARD = "sound => sound.play().then(() => { sound.pause(); return sound.duration; })"
-
-
-@pytest.fixture(scope="module")
-def own(start_app: Callable[..., App]) -> App:
-    return start_app(CONFIG.replace('"tests.support.slow_tools:nap"', '"tests.support.making_tools:make"'))
 
 
 @pytest.mark.gate("Only their owner sees, plays and saves pictures and sound.")

@@ -1,13 +1,11 @@
 """The dialog with the links to a chat, and the page of a link as its reader sees it."""
 
 import re
-from collections.abc import Callable
 
-from playwright.sync_api import Route, expect
+from playwright.sync_api import expect
 
-from tests.conftest import App, Visitor
+from tests.conftest import App, Visit, Visitor
 
-Visit = Callable[..., Visitor]
 READ = "() => navigator.clipboard.readText()"
 
 
@@ -16,24 +14,6 @@ def share(visitor: Visitor, text: str) -> None:
     row.hover()
     row.get_by_role("button").click()
     visitor.page.get_by_role("menuitem", name="Share", exact=True).click()
-
-
-def test_title_that_comes_late_is_shown(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    held = list[Route]()
-    visitor.page.route(
-        re.compile(r"/conversations(\?|$)|/conversations/[\w-]+$"),
-        lambda route: held.append(route) if route.request.method == "GET" else route.continue_(),
-    )
-    visitor.ask("!text Quokkas wait.")
-    visitor.page.locator("#bar").get_by_role("button", name="Share this chat").click()
-    dialog = visitor.page.get_by_role("dialog", name="Share this chat")
-    expect(dialog.locator(".chat")).to_have_text("")
-    visitor.wait_for_requests(held)
-    for one in held:
-        one.continue_()
-    visitor.page.unroute_all()
-    expect(dialog.locator(".chat")).to_contain_text("Quokkas wait.")
 
 
 def test_owner_shares_and_reader_continues(app: App, visit: Visit) -> None:
@@ -121,48 +101,3 @@ def test_owner_shares_and_reader_continues(app: App, visit: Visit) -> None:
     page.goto(address)
     expect(page.get_by_role("heading", level=1)).to_have_text("This link does not work")
     owner.shot("link-gone-light")
-
-
-FORMULAS = "!text As is known:\\n\\n$$a^2 + b^2 = c^2$$\\n\\nQuod erat demonstrandum."
-INDENT = """(inside) => {
-  const text = inside.closest(".part, .text");
-  const edge = text.getBoundingClientRect().left + parseFloat(getComputedStyle(text).paddingLeft);
-  return inside.getBoundingClientRect().left - edge;
-}"""
-
-
-def test_formula_is_at_the_place_it_has_in_the_chat(app: App, visit: Visit) -> None:
-    owner = visit(app.url)
-    owner.ask(FORMULAS)
-    assert owner.chat.locator("math[display=block] > *").first.evaluate(INDENT) < 2
-    owner.shot("formula-chat")
-    made = owner.page.request.post(f"{app.url}/conversations/{owner.page.url.rpartition('/')[2]}/links", data={})
-    owner.page.goto(app.url + made.json()["path"])
-    formula = owner.page.locator("math[display=block] > *").first
-    assert formula.evaluate(INDENT) < 2
-    owner.shot("formula-link")
-
-
-def test_link_made_during_an_answer_says_it_ends_before(app: App, visit: Visit) -> None:
-    owner = visit(app.url)
-    owner.say("!tokens 400 @20 share me")
-    expect(owner.bubbles.last).to_contain_text("word3")
-    share(owner, "share me")
-    dialog = owner.page.get_by_role("dialog", name="Share this chat")
-    create, state = dialog.get_by_role("button", name="Create link"), dialog.get_by_role("status")
-    create.click()
-    expect(state).to_have_text(
-        "The answer that is being written is not in this link. For that, make another link when it has ended. "
-        "Copy the link and send it to your readers: it cannot be shown again."
-    )
-    owner.shot("share-unfinished")
-    dialog.get_by_role("button", name="Another link").click()
-    dialog.get_by_role("checkbox", name="Later messages").check()
-    create.click()
-    expect(state).to_have_text("Copy the link and send it to your readers: it cannot be shown again.")
-    address = dialog.get_by_role("textbox", name="Link").input_value()
-    owner.page.keyboard.press("Escape")
-    owner.stop.click()
-    owner.idle()
-    owner.page.goto(address)
-    expect(owner.page.get_by_role("main")).to_contain_text("word3")

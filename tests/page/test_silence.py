@@ -1,16 +1,11 @@
 """Empty answers: the page reports them, shows the same after a reload, and offers to try again."""
 
-from collections.abc import Callable
-
 import pytest
 from playwright.sync_api import expect
 
-from tests.conftest import App, Visitor
+from tests.conftest import App, Visit
 from tests.support.scripted_server import Running
 
-pytestmark = pytest.mark.browser
-
-Visit = Callable[..., Visitor]
 EMPTY = {
     "nothing": '!json [{"finish": "stop"}]',
     "white-space": '!json [{"content": " \\n "}, {"finish": "stop"}]',

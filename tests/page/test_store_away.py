@@ -7,7 +7,7 @@ import httpx
 import pytest
 from playwright.sync_api import expect
 
-from tests.conftest import App, Visitor, becomes
+from tests.conftest import App, Visit, becomes
 from tests.support.http_client import marker
 from tests.support.postgres_server import PASSWORD, QUOTED, PostgresServer
 from tests.support.scripted_server import Running
@@ -42,7 +42,7 @@ def has_stored_words(server: PostgresServer) -> bool:
 @pytest.mark.gate("A message is not lost while the server of the history is away.")
 def test_page_waits_for_its_history(
     start_app: Callable[..., App],
-    visit: Callable[..., Visitor],
+    visit: Visit,
     postgres: PostgresServer,
     model_server: Running,
 ) -> None:

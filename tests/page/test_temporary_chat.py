@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Locator, expect
 
-from tests.conftest import App, Visitor
+from tests.conftest import App, Visit, Visitor
 from tests.support.http_client import marker
 
-Visit = Callable[..., Visitor]
 ADDRESS = re.compile(r"/c/temporary-[0-9a-f]{32}$")
 OVER = "The temporary chat is over, and nothing of it was kept."
 
@@ -54,9 +53,7 @@ def test_temporary_chat_leaves_nothing(app: App, visit: Visit) -> None:
     address = page.url
     expect(visitor.bubbles.locator("strong")).to_have_text("Otters")
     visitor.shot("temporary-answer")
-    page.locator("#composer input[type=file]").set_input_files(
-        {"name": f"{word}.txt", "mimeType": "text/plain", "buffer": word.encode()}
-    )
+    visitor.attach((f"{word}.txt", word.encode()))
     expect(page.locator("#composer").locator(".file")).to_have_count(1)
     visitor.say(f"!tokens 900 @20 {word}")
     expect(visitor.bubbles.last).to_contain_text("word3")
@@ -120,22 +117,3 @@ def test_restart_ends_it(own: App, visit: Visit) -> None:
     expect(visitor.mine).to_have_text(["Not sent yet"])
     expect(missing(visitor)).to_be_empty()
     expect(visitor.page.locator("#chats li")).to_have_text(["Not sent yet"])
-
-
-def test_message_for_an_erased_chat_is_not_stored(app: App, visit: Visit) -> None:
-    """The page still shows the chat, because it has not asked since."""
-    visitor, other, word = visit(app.url, fresh=True), visit(app.url), marker()
-    visitor.page.route("**/temporary/*", lambda route: route.abort())
-    begin(visitor)
-    visitor.ask("!text Hello.")
-    erased = visitor.page.evaluate("fetch('/own-data', {method: 'DELETE'}).then((answer) => answer.status)")
-    assert erased == 200
-    visitor.say(word)
-    expect(visitor.hint).to_contain_text("this message was not sent")
-    expect(missing(visitor)).to_have_text(OVER)
-    expect(mark(visitor)).to_be_hidden()
-    expect(visitor.mine).to_have_count(0)
-    expect(visitor.box).to_have_value(word)
-    assert app.files_with(word) == []
-    expect(visitor.page.locator("#chats .none")).to_have_text("No chats yet")
-    del other

@@ -1,18 +1,10 @@
-"""Attached texts: a long pasted text becomes a file, which can be edited or put back into the message."""
+"""Attached texts: a long pasted text becomes a file, which can be edited."""
 
-from collections.abc import Callable
-
-import pytest
 from playwright.sync_api import Locator, expect
-from pypdfium2 import PdfDocument
 
-from tests.conftest import App, Visitor, becomes
-from tests.support.media_files import picture
+from tests.conftest import App, Visit, Visitor
 from tests.support.scripted_server import Running
 
-pytestmark = pytest.mark.browser
-
-Visit = Callable[..., Visitor]
 SHORT = "s" * 4000
 LONG = "\n".join([*(f"line {number} of the log" for number in range(400)), "a long line " * 40])
 SIZES = "(pre) => [pre.clientHeight, pre.scrollHeight, pre.clientWidth, pre.scrollWidth]"
@@ -66,23 +58,8 @@ def test_long_pasted_text_becomes_a_file(app: App, visit: Visit, model_server: R
     assert whole > 5000
     assert widest == width, "long lines are broken"
     expect(quoted).to_have_attribute("tabindex", "0")  # the keyboard can scroll it
-    visitor.page.emulate_media(media="print")
-    assert quoted.evaluate("(pre) => pre.clientHeight") > 4000, "all of it is printed"
-    with PdfDocument(visitor.page.pdf(format="A4")) as printed:
-        letters = "".join(printed[0].get_textpage().get_text_range().split())  # some have a line of their own
-        assert "line9ofthelog" in letters, "it begins below its question"
-    visitor.page.emulate_media(media="screen")
     paste(visitor, LONG)
     expect(chips(visitor)).to_have_text(["Pasted text 1.txt"])
-
-
-def test_pasted_text_has_a_name_in_german(app: App, visit: Visit) -> None:
-    visitor = visit(app.url, locale="de-DE")
-    visitor.box.focus()
-    paste(visitor, LONG)
-    expect(chips(visitor)).to_have_text(["Eingefügter Text 1.txt"])
-    chips(visitor).click()
-    expect(dialog(visitor).get_by_role("textbox")).to_have_value(LONG)
 
 
 def test_edited_text_is_sent(app: App, visit: Visit, model_server: Running) -> None:
@@ -117,73 +94,10 @@ def test_edited_text_is_sent(app: App, visit: Visit, model_server: Running) -> N
     assert LONG.upper() in sent(model_server)
 
 
-def test_attached_text_is_put_back(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    visitor.box.fill("See this:")
-    paste(visitor, LONG)
-    visitor.page.locator("#composer input[type=file]").set_input_files(
-        [{"name": "notes.md", "mimeType": "text/markdown", "buffer": "# Grüße".encode()}]
-    )
-    expect(chips(visitor)).to_have_text(["Pasted text 1.txt", "notes.md"])
-    chips(visitor).last.click()
-    expect(dialog(visitor).get_by_role("textbox")).to_have_value("# Grüße")
-    dialog(visitor).get_by_role("button", name="Cancel").click()
-    chips(visitor).first.click()
-    dialog(visitor).get_by_role("button", name="Put into the message").click()
-    expect(visitor.box).to_have_value(f"See this:\n\n{LONG}")
-    expect(visitor.box).to_be_focused()
-    expect(chips(visitor)).to_have_text(["notes.md"])
-    expect(visitor.page.locator("#attached li")).to_have_text(["notes.md: will be sent as text"])
-
-
-def test_broken_upload_keeps_the_edited_text(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    visitor.box.focus()
-    paste(visitor, LONG)
-    chips(visitor).click()
-    area = dialog(visitor).get_by_role("textbox")
-    area.fill("short now")
-    visitor.page.route("**/upload", lambda route: route.abort())
-    save = dialog(visitor).get_by_role("button", name="Save")
-    save.click()
-    expect(dialog(visitor).get_by_role("status")).to_contain_text("not saved")
-    expect(area).to_have_value("short now")
-    visitor.page.unroute("**/upload")
-    save.click()
-    expect(dialog(visitor)).to_be_hidden()
-    chips(visitor).click()
-    expect(area).to_have_value("short now")
-    area.fill("")
-    save.click()
-    expect(chips(visitor)).to_have_count(0)
-
-
-def test_attached_files_have_their_names(app: App, visit: Visit) -> None:
-    visitor = visit(app.url, locale="de-DE")
-    composer = visitor.page.locator("#composer")
-    names = ["one.pdf", "two.pdf", "three.txt"]
-    composer.locator("input[type=file]").set_input_files(
-        [{"name": name, "mimeType": "application/octet-stream", "buffer": b"cut off" * 357} for name in names]
-    )
-    expect(composer.locator(".file")).to_have_text(names)
-    expect(chips(visitor)).to_have_attribute("title", "three.txt · 2,5 kB")
-    visitor.shot("file-names")
-    composer.get_by_role("button", name="Datei entfernen: one.pdf", exact=True).click()
-    expect(composer.locator(".file")).to_have_text(names[1:])
-    composer.get_by_role("button", name="Datei entfernen: three.txt", exact=True).click()
-    expect(composer.locator(".file")).to_have_text(["two.pdf"])
-    expect(chips(visitor)).to_have_count(0)
-
-
 def test_file_is_shown_by_the_name_it_was_given(app: App, visit: Visit, model_server: Running) -> None:
     visitor = visit(app.url)
     names = ["notes <b>&.txt", "void.txt"]
-    visitor.page.locator("#composer input[type=file]").set_input_files(
-        [
-            {"name": names[0], "mimeType": "text/plain", "buffer": b"Buy milk."},
-            {"name": names[1], "mimeType": "text/plain", "buffer": b""},
-        ]
-    )
+    visitor.attach((names[0], b"Buy milk."), (names[1], b""))
     expect(chips(visitor)).to_have_text(names)
     handled = [f"{names[0]}: will be sent as text", f"{names[1]}: will be sent as text, but it is empty"]
     expect(visitor.page.locator("#attached li")).to_have_text(handled)
@@ -205,32 +119,3 @@ def test_file_is_shown_by_the_name_it_was_given(app: App, visit: Visit, model_se
         expect(visitor.mine.locator("b")).to_have_count(0)
         visitor.shot("given-names")
         visitor.reload()
-
-
-def test_file_that_is_refused_has_the_name_it_was_given(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    visitor.page.locator("#composer input[type=file]").set_input_files(
-        [
-            {"name": "notes <b>[1].pdf", "mimeType": "application/pdf", "buffer": b"cut off"},
-            {"name": "a <b>.png", "mimeType": "image/png", "buffer": picture("PNG")},
-        ]
-    )
-    drawn = "document.querySelector('#composer .file img')?.naturalWidth > 0"
-    becomes(True, lambda: visitor.page.evaluate(drawn))
-    refused = visitor.page.locator("#attached li.refused span")
-    expect(refused.filter(has_text="notes <b>[1].pdf")).to_have_count(1)
-    expect(refused.filter(has_text="a <b>.png")).to_have_count(1)
-    visitor.page.evaluate("document.querySelector('#attached').remove()")  # the hint would not repeat what is there
-    visitor.say("Read it.")
-    expect(visitor.hint).to_contain_text("notes <b>[1].pdf")
-
-
-def test_file_that_is_no_text_stays_attached(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    visitor.page.locator("#composer input[type=file]").set_input_files(
-        [{"name": "latin.txt", "mimeType": "text/plain", "buffer": "Grüße".encode("latin-1")}]
-    )
-    chips(visitor).click()
-    expect(visitor.page.locator("#hint")).to_contain_text("latin.txt can't be shown as text")
-    expect(dialog(visitor)).to_be_hidden()
-    expect(chips(visitor)).to_have_count(1)

@@ -3,15 +3,12 @@
 import json
 import re
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Download, expect
 
-from tests.conftest import App, Visitor
-
-Visit = Callable[..., Visitor]
+from tests.conftest import App, Visit, Visitor
 
 ASKED = {"author": {"role": "user"}, "content": {"content_type": "text", "parts": ["Ships?"]}}
 TOLD = {"author": {"role": "assistant"}, "content": {"content_type": "text", "parts": ["They float."]}}

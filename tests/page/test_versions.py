@@ -1,4 +1,4 @@
-"""The buttons under an answer: other versions of its message, and a copy of the branch in a new chat."""
+"""The buttons under an answer: other versions of its message, another model, and a copy of the branch in a new chat."""
 
 import re
 from collections.abc import Callable
@@ -6,12 +6,9 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import expect
 
-from tests.conftest import App, Visitor, becomes
+from tests.conftest import App, Visit, Visitor, becomes
 from tests.peers.axe import grave
 from tests.support.scripted_server import Config, running
-
-Visit = Callable[..., Visitor]
-
 
 FIRST = "!text One of the words of a title that is long."
 NUMBER = """(title) => {
@@ -99,45 +96,6 @@ def test_versions_and_branches(app: App, visit: Visit) -> None:
     expect(visitor.chat).not_to_contain_text("Other.")
 
 
-def test_arrow_of_an_answer_keeps_the_focus(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    visitor.ask("!text One.")
-    answer = visitor.chat.locator(".turn > footer .versions")
-    for number in (2, 3):
-        visitor.chat.get_by_role("button", name="Retry", exact=True).click()
-        expect(answer).to_have_text(f"{number}/{number}")
-        visitor.idle()
-    older = answer.get_by_role("button", name="Previous version of the answer")
-    newer = answer.get_by_role("button", name="Next version of the answer")
-    for pressed, number, focused in ((older, 2, older), (older, 1, newer), (newer, 2, newer), (newer, 3, older)):
-        pressed.press("Enter")
-        expect(answer).to_have_text(f"{number}/3")
-        expect(focused).to_be_focused()
-    visitor.shot("versions-focus")
-    visitor.page.keyboard.type("More")
-    expect(visitor.box).to_have_value("More")
-
-
-def test_question_stays_where_its_version_is_chosen(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    visitor.ask("One")
-    visitor.ask("!markdown 1500 @3000")
-    edit = visitor.chat.get_by_role("button", name="Edit").first
-    edit.scroll_into_view_if_needed()
-    edit.click()
-    visitor.chat.locator(".edit textarea").fill("Uno")
-    visitor.chat.get_by_role("button", name="Send").click()
-    expect(visitor.mine).to_have_text(["Uno"])
-    visitor.idle()
-    question, place = visitor.mine.first, "(one) => one.getBoundingClientRect().top"
-    before = question.evaluate(place)
-    visitor.chat.get_by_role("button", name="Previous version of your message").click()
-    expect(visitor.mine).to_have_count(2)
-    becomes(True, lambda: visitor.log.evaluate("({ scrollHeight, clientHeight }) => scrollHeight > 2 * clientHeight"))
-    visitor.page.evaluate("new Promise((done) => setTimeout(done, 500))")  # what follows the end moves the page later
-    assert question.evaluate(place) == before
-
-
 def test_answer_is_tried_with_another_model(start_app: Callable[..., App], visit: Visit) -> None:
     models = ("Qwen/Qwen3-8B", "lab/Other", "lab/Third")
     with running(Config(models=models, rate=500.0)) as server:
@@ -167,26 +125,3 @@ def test_answer_is_tried_with_another_model(start_app: Callable[..., App], visit
         visitor.shot("retried-with")
         visitor.reload()
         expect(visitor.chat.locator(".caption")).to_contain_text([re.compile("^Qwen3-8B · ")] * 2)
-
-
-def test_one_model_offers_no_other(app: App, visit: Visit) -> None:
-    visitor = visit(app.url)
-    visitor.ask("!text One.")
-    expect(visitor.chat.get_by_role("button", name="Retry")).to_have_count(1)
-
-
-def test_other_model_is_asked_as_if_it_was_chosen(start_app: Callable[..., App], visit: Visit) -> None:
-    """Its own switches and system prompt count, and not what the composer shows for a model without reasoning."""
-    with running(Config(models=("Qwen/Qwen3-8B", "lab/Other"), rate=500.0)) as server:
-        visitor = visit(start_app(VLLM_BASE_URL=server.base_url).url)
-        below = visitor.chat.locator(".turn > footer").last
-        visitor.ask("!text One.")
-        visitor.page.locator("#new").click()
-        expect(visitor.mine).to_have_count(0)
-        visitor.choose("lab/Other")
-        visitor.ask("!text One.")
-        visitor.chat.get_by_role("button", name="Retry with…").click()
-        visitor.page.get_by_role("option", name="Qwen3-8B").click()
-        expect(below).to_contain_text(re.compile("^Qwen3-8B · .*2/2"))
-        first, other, again = (request["body"] for request in server.journal())
-        assert first == again != other

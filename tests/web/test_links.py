@@ -35,7 +35,7 @@ from agent.rendering.html import html_mark
 from agent.settings import LocalSettings, Settings
 from agent.transfer.document import beginning, blocks_of
 from agent.transfer.html import to_html
-from agent.web.chat.links import MAX_DAYS, ChatLinks, LinkChoices
+from agent.web.chat.links import MAX_DAYS, MAX_LINKS, ChatLinks, LinkChoices
 from agent.web.chat.transcript import to_turns
 from agent.web.chat.turns import render_turn
 from agent.web.conversation_routes import answer_error
@@ -300,16 +300,25 @@ def test_page_of_a_link_is_kept_and_framed_by_nobody() -> None:
     assert "frame-ancestors 'none'" in POLICY.split("; ")
 
 
-async def test_link_lasts_ten_years_at_most() -> None:
+@pytest.mark.parametrize(
+    ("bodies", "statuses"),
+    [
+        ([{"days": days} for days in (0, 1, MAX_DAYS, MAX_DAYS + 1, True)], [400, 200, 200, 400, 400]),
+        ([{"system_prompt": "x" * 20_001}, {"attachments": "no"}, {"owner": "me"}, []], [400] * 4),
+        ([{}] * (MAX_LINKS + 1), [200] * MAX_LINKS + [429]),
+    ],
+    ids=["ten years at most", "bad choices", "number of links"],
+)
+async def test_link_has_limits(bodies: list[Any], statuses: list[int]) -> None:
     store = MemoryStore()
     record, _ = await started(store, "Yes", owner="ann")
     app = FastAPI(exception_handlers={AgentError: answer_error})
     links = ChatLinks(store, Settings(local=LocalSettings()))
     LinkRoutes(links, lambda _: "ann", AsyncMock(return_value=False)).add_to(app)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
-        path = f"/conversations/{record.id}/links"
-        answers = [await client.post(path, json={"days": days}) for days in (0, 1, MAX_DAYS, MAX_DAYS + 1)]
-    assert [answer.status_code for answer in answers] == [400, 200, 200, 400]
+        answers = [await client.post(f"/conversations/{record.id}/links", json=body) for body in bodies]
+    assert [answer.status_code for answer in answers] == statuses
+    assert len(await links.list("ann", record.id)) == statuses.count(200)
 
 
 async def test_pages_that_are_written_at_once_are_limited(tmp_path: Path) -> None:

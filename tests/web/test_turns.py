@@ -169,6 +169,14 @@ def test_question_has_its_choices_and_reply() -> None:
 
 CAPTIONS = {
     "cut": (Note(ended="length"), "Reached the length limit"),
+    "estimated": (
+        Note(
+            ended="stop", timings=Timings(first_token=1, generating=2, generated=60, output_tokens=60, estimated=True)
+        ),
+        "1.00 s to first token · ≈ 60 tokens · ≈ 30 tokens/s",
+    ),
+    "costs": (Note(ended="stop", cost=0.0341), "$0.034"),
+    "an older message": (Note(ended="stop", left_out=1), "1 earlier message no longer fits and was not sent"),
     "older messages": (Note(ended="stop", left_out=3), "3 earlier messages no longer fit and were not sent"),
     "pictures": (Note(ended="stop", omitted="It takes no <pictures>."), "It takes no &lt;pictures&gt;"),
     "stopped in line": (
