@@ -1,5 +1,6 @@
 """The routes below `/conversations` of the running app, and the page at `/c/<id>`. Isolation is in `test_isolation`."""
 
+import json
 import re
 from base64 import b64decode
 from collections.abc import Callable
@@ -11,7 +12,7 @@ import pytest
 from agent.errors import Limited
 from agent.settings import LocalSettings, Settings
 from agent.web.app import create_app
-from agent.web.conversation_routes import MAX_BODY
+from agent.web.conversation_routes import MAX_BODY, MAX_MARKDOWN_BODY
 from agent.web.heavy_work import REQUESTS_EACH, REQUESTS_PER_ADDRESS, RequestLimit
 from tests.conftest import App
 from tests.support.asgi_requests import asked
@@ -56,6 +57,34 @@ async def test_choice_with_a_fault_stores_nothing(tmp_path: Path) -> None:
         body = b'{"model": "openai:gpt-6-luna", "effort": "low"}'
         assert (await asked(app, "PATCH", "/settings", body=body, waits=True, cookie=cookie)).status == 204
         assert len(remembered) == 1
+
+
+async def test_text_in_markdown_is_shown_and_kept_nowhere(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path, local=LocalSettings(cache_dir=tmp_path, downloads=False))
+    app = await create_app(settings, say=lambda _: None)
+    async with app.router.lifespan_context(app):
+        cookie = (await asked(app, "GET", "/")).cookie
+
+        async def shown(body: bytes) -> Any:
+            answer = await asked(app, "POST", "/markdown", body=body, waits=True, cookie=cookie)
+            return json.loads(answer.text) if answer.status == 200 else answer.status
+
+        text = "# Plan\n\n<script>1</script> [a](javascript:1) \ufdd01 x\ufdd1"
+        assert await shown(json.dumps({"text": text}).encode()) == {
+            "blocks": [
+                "<h1>Plan</h1>\n",
+                "<p>&lt;script&gt;1&lt;/script&gt; [a](javascript:1) \ufffd1 x\ufffd</p>\n",
+            ]
+        }
+        wrong = (
+            b"{}",
+            b'{"text": 1}',
+            b'{"text": "a", "id": "b"}',
+            b"[]",
+            b'{"text": "%s"}' % (b"a" * MAX_MARKDOWN_BODY),
+        )
+        for body in wrong:
+            assert await shown(body) == 400
 
 
 def told(app: App, *texts: str) -> tuple[HttpVisitor, list[str]]:
