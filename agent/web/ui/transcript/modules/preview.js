@@ -10,8 +10,8 @@ const EDGE = 8; // around a diagram, as in `FITTED`
 const LOAD_MS = 3000; // a page that never ends loading is shown after that long
 const UNSEEN = "position: fixed; inset: 0 auto auto 0; width: 1px; height: 1px; border: 0; opacity: 0; pointer-events: none";
 const LONGEST_DRAWING_MS = 20_000, IDLE_MS = 30_000; // of the frame that draws diagrams, which then ends
-// What a page reports: its errors, what its policy has stopped, and Escape. A link to a part of the page would load the
-// page of the chat into the frame.
+// What a page reports: its errors, what its policy has stopped, and Escape. A link or a form would load another page, and a
+// link to a part of the page the page of the chat.
 const REPORT = `<script>(() => {
 const say = (said) => parent.postMessage(said, "*");
 const fail = (error, line) => say({ error: String(error), line });
@@ -19,11 +19,13 @@ addEventListener("error", ({ message, lineno }) => fail(message || "error", line
 addEventListener("unhandledrejection", ({ reason }) => fail(reason));
 addEventListener("securitypolicyviolation", ({ blockedURI, effectiveDirective }) => say({ blocked: blockedURI, part: effectiveDirective }));
 addEventListener("keydown", (event) => event.key === "Escape" && !event.defaultPrevented && say({ isLeft: true }));
+addEventListener("submit", (event) => event.preventDefault());
 addEventListener("click", (event) => {
-  const part = event.target.closest?.("a[href^='#']")?.getAttribute("href");
-  if (part === undefined) return;
+  const link = event.target.closest?.("a[href]")?.getAttribute("href");
+  if (event.defaultPrevented || link === undefined || /^(javascript|data|blob):/i.test(link)) return;
   event.preventDefault();
-  document.getElementById(decodeURIComponent(part.slice(1)))?.scrollIntoView();
+  if (!link.startsWith("#")) return say({ blocked: link });
+  document.getElementById(decodeURIComponent(link.slice(1)))?.scrollIntoView();
 });
 })()</script>`;
 const FITTED = `<style>body { margin: 0; min-height: 100vh; display: grid; align-items: center } body > div { display: flow-root; min-width: 0; padding: ${EDGE}px; text-align: center } svg { max-width: 100% }</style>`;
