@@ -232,7 +232,7 @@ def test_loop_at_the_start_leaves_the_page_usable(app: App, visit: Visit) -> Non
 
 
 @pytest.mark.gate("An artifact is shown beside the chat, with its versions, and the model is asked to fix its errors.")
-def test_artifact_follows_its_versions_and_is_fixed(app: App, visit: Visit, server: Running) -> None:
+def test_artifact_follows_its_versions_and_is_fixed(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     page = visitor.page
     visitor.ask(fenced('html title="Clock"', "<h1>Clock</h1>\\n<script>\\nmissing()\\n</script>"))
@@ -264,7 +264,7 @@ def test_artifact_follows_its_versions_and_is_fixed(app: App, visit: Visit, serv
     expect(visitor.bubbles.locator("pre").first.get_by_role("button", name="Preview")).to_be_focused()
 
 
-def test_code_grows_and_the_page_is_shown_at_its_end(app: App, visit: Visit, server: Running) -> None:
+def test_code_grows_and_the_page_is_shown_at_its_end(app: App, visit: Visit, model_server: Running) -> None:
     visitor = visit(app.url)
     name = uuid4().hex
     visitor.say(f"!text ```html\\n<p>one</p>\\n !tokens 2 hold 1 {name} !text \\n<b>two</b>\\n```\\n")
@@ -274,19 +274,19 @@ def test_code_grows_and_the_page_is_shown_at_its_end(app: App, visit: Visit, ser
     panel.get_by_role("tab", name="Preview").click()
     expect(panel.frame_locator("iframe:not(.next)").locator("p")).to_have_text("one")
     panel.get_by_role("tab", name="Code").click()
-    server.release(name)
+    model_server.release(name)
     expect(panel.locator(".listing")).to_contain_text("<b>two</b>")
     panel.get_by_role("tab", name="Preview").click()
     expect(panel.frame_locator("iframe:not(.next)").locator("b")).to_have_text("two")
 
 
-def test_preview_follows_the_code_unless_a_tab_was_chosen(app: App, visit: Visit, server: Running) -> None:
+def test_preview_follows_the_code_unless_a_tab_was_chosen(app: App, visit: Visit, model_server: Running) -> None:
     visitor = visit(app.url)
     name = uuid4().hex
     visitor.say(f"!text ```html\\n<p>one</p>\\n !tokens 2 hold 1 {name} !text \\n<b>two</b>\\n```\\n")
     panel = opened(visitor)
     expect(panel.get_by_role("tab", name="Code")).to_have_attribute("aria-selected", "true")
-    server.release(name)
+    model_server.release(name)
     expect(panel.get_by_role("tab", name="Preview")).to_have_attribute("aria-selected", "true")
     expect(panel.frame_locator("iframe:not(.next)").locator("b")).to_have_text("two")
 

@@ -285,7 +285,7 @@ class Panel {
 
 /** The name of a file with this title and the ending of `usual`. @param {string} title @param {string} usual */
 function fileOf(title, usual) {
-  const ending = usual.slice(usual.indexOf(".")), name = title.replace(/[^\p{L}\p{N} ._-]+/gu, " ").replace(/^[\s.]+|[\s.]+$/g, "").slice(0, 60);
+  const ending = usual.slice(usual.indexOf(".")), name = title.replace(/[^\p{L}\p{N}._-]+/gu, " ").replace(/^[\s.]+|[\s.]+$/g, "").slice(0, 60);
   return !name ? usual : name.toLowerCase().endsWith(ending) ? name : name + ending;
 }
 
