@@ -47,9 +47,9 @@ const DRAW = {
     return (await mermaid.render("diagram", text)).svg;
   }`,
   "vega-lite": `async (embed, text) => {
-    const spec = JSON.parse(text);
+    const given = JSON.parse(text), spec = given.mark || given.layer ? { width: 480, height: 300, ...given } : given;
     if (JSON.stringify(spec).includes('"url":')) throw new Error("a chart cannot load data from a URL");
-    for (const side of ["width", "height"]) if (spec[side] === "container") spec[side] = 400;
+    for (const side of ["width", "height"]) if (spec[side] === "container") spec[side] = 480;
     const { view, finalize } = await embed(document.createElement("div"), spec, { actions: false, renderer: "svg", defaultStyle: false, tooltip: false });
     const svg = await view.toSVG();
     finalize();
