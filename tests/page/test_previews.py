@@ -365,6 +365,18 @@ def test_artifact_covers_a_phone(app: App, visit: Visit) -> None:
     visitor.ask("!text Still here.")
 
 
+def test_artifact_is_closed_with_its_chat(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.ask(fenced("html", "<b>one</b>"))
+    visitor.page.locator("#new button").click()
+    expect(visitor.mine).to_have_count(0)
+    visitor.ask(fenced("html", "<b>two</b>"))
+    panel = opened(visitor)
+    visitor.page.go_back()
+    expect(visitor.bubbles.locator("code").first).to_have_text("<b>one</b>\n")
+    expect(panel).to_have_count(0)
+
+
 def test_hostile_diagrams_only_show(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     page, sent, dialogs = visitor.page, leaks_of(visitor.page), list[str]()

@@ -147,9 +147,9 @@ class Panel {
     const all = blocksOf(this.root), known = all.findIndex(({ pre }) => pre === this.block?.pre);
     if (known >= 0) this.key = keysOf(all)[known]; // its title can have grown
     const keys = keysOf(all), versions = (this.versions = all.filter((_, at) => keys[at] === this.key));
-    if (!versions.length) return this.close();
     const at = versions.findIndex(({ turn }) => turn === this.block?.turn);
-    this.show(at < 0 || this.isLast ? versions.length - 1 : at);
+    if (at < 0) return this.close(); // another chat is shown, or another branch
+    this.show(this.isLast ? versions.length - 1 : at);
   }
 
   /** @param {number} by */
