@@ -237,6 +237,7 @@ class _AgentSection:
     system_prompt: str | None = None
     tools: Names = ()
     titles: bool = False
+    artifacts: bool = True
     summaries: Annotated[str, must('be "offer", "auto" or "off"', "offer|auto|off")] = "offer"
     embeddings: str = field(default="", repr=False)
     max_steps: Positive = 12
@@ -260,6 +261,8 @@ class Settings(_ServerSection, _HistorySection, _AgentSection):
 
     `embeddings` names what makes vectors for the search in long documents: "provider:model", or the URL of a server,
     see `agent.providers.connection.connect_embedder`. "" is none. It can hold a password.
+
+    With `artifacts`, large models are told what the page can show beside the chat.
 
     With `titles`, the model writes the titles of conversations, unless `public` is set. `summaries` says who lets it
     summarize the first turns of a chat that fills the model's window: the visitor, the app, or nobody.

@@ -67,6 +67,8 @@ _WORD_ENDS = re.compile(
     r"|(?P<run>\*++|~~++|(?<!\w)_++|_++(?!\w))"
     r"|(?:[(\[\ufdd0]|<(?:sub|sup|kbd)>)(?P<begins>)|(?:[)\]\ufdd1]|</(?:sub|sup|kbd)>)(?P<ends>)"
 )
+_TITLE = re.compile(r'\btitle="([^"]{1,80})"')
+"""The title of code, behind its language: ```html title="Clock"."""
 _BLANK = re.compile(r"\n[ \t]*+\n")
 _DASHES = re.compile(r"[|: \t]*+-[-|: \t]*+")
 _LINE = re.compile(r"[^\r\n]*+(?:\r\n|\r|\n)|[^\r\n]++")
@@ -416,6 +418,8 @@ class _Renderer(RendererHTML):
         is_closed = after - first == lines + 2 or env.get("is_whole")
         code = (env["color"](token.content, language) if is_closed else "") or escape(token.content)
         named = f' class="language-{escape(language)}"' if language else ""
+        if title := _TITLE.search(token.info):
+            named += f' data-title="{escape(title[1])}"'
         return f"<pre><code{named}>{code}</code></pre>\n"
 
     def source(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:

@@ -28,6 +28,8 @@ from agent.errors import (
 )
 from agent.history import ConversationHit, excerpt_parts
 from agent.i18n.translator import negotiate
+from agent.rendering.html import without_mark_signs
+from agent.rendering.markdown import to_blocks
 from agent.responses import fix_surrogates
 from agent.system.request_queue import RequestQueue, acting_for
 from agent.system.threads import LOOKS, run_to_completion
@@ -53,6 +55,8 @@ MAX_BODY = 4096
 """Bytes of a body, which has at most a title and a pin."""
 MAX_PASSAGE_BODY = 16_384
 """Bytes of the body that asks for a passage: 700 characters and the name of a document."""
+MAX_MARKDOWN_BODY = 262_144
+"""Bytes of a text in Markdown that is shown."""
 MAX_QUERY = 200
 """Characters of a query that are searched for."""
 MAX_OFFSET = 1_000_000
@@ -153,6 +157,7 @@ class ConversationRoutes:
             (one + "/messages/{entry}", "GET", self._place),
             (one + "/messages/{entry}/text", "GET", self._text),
             (one + "/passage", "POST", self._passage),
+            ("/markdown", "POST", self._markdown),
         ):
             app.add_api_route(path, answering(handler, self._owner_of), methods=[method])
 
@@ -229,6 +234,17 @@ class ConversationRoutes:
             "is_found": found.is_found,
             **({"picture": picture} if picture else {"text": found.text}),
         }
+
+    async def _markdown(self, request: Request, owner: str) -> Any:
+        """Return a text in Markdown as an answer would show it. Nothing is kept of it."""
+        count_request(self._limit, request, owner)
+        given = await json_object(request, MAX_MARKDOWN_BODY)
+        text = given.pop("text", None)
+        if given or not isinstance(text, str):
+            raise InputError('Send {"text": "# A title"}.')
+        with acting_for(owner):
+            async with self._looking.slot():
+                return {"blocks": await LOOKS.run(to_blocks, without_mark_signs(text))}
 
     async def _change(self, request: Request, owner: str) -> Any:
         count_request(self._limit, request, owner)

@@ -59,7 +59,7 @@ from tests.support.scripted_server import Config, Running, running
 from tests.support.toy_weights import from_hub
 from tests.support.waiting import until
 
-MODEL = "Qwen/Qwen3-8B"
+MODEL, LARGE = "Qwen/Qwen3-8B", "Qwen/Qwen3-235B-A22B"
 ANN, BOB = Visitor(owner="ann", address="5.6.7.8"), Visitor(owner="bob", address="5.6.7.8")
 ZOE, GUEST = Visitor(owner="zoe", address="9.9.9.9"), Visitor(owner="guest-1", guest=True)
 LIMITED = "[public]\non = true\n"
@@ -470,6 +470,18 @@ async def test_title_is_one_more_request(write: Write, server: Running, titles: 
         await page.ask()
         await asyncio.to_thread(server.wait_for, lambda journal: len(journal) - before >= requests)
     assert len(server.journal()) - before == requests
+
+
+@shows("agent.artifacts")
+@pytest.mark.parametrize(
+    ("artifacts", "model", "is_told"), [("true", LARGE, True), ("false", LARGE, False), ("true", MODEL, False)]
+)
+async def test_large_models_are_told_of_artifacts(write: Write, artifacts: str, model: str, is_told: bool) -> None:
+    with running(Config(models=(model,), rate=0)) as large:
+        async with opened(write(f"[agent]\nartifacts = {artifacts}", VLLM_BASE_URL=large.base_url)) as page:
+            await page.ask()
+        said = sent(large)["messages"][0]["content"]
+    assert ("```html title=" in said) is is_told
 
 
 @shows("agent.summaries")

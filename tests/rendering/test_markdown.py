@@ -20,7 +20,20 @@ from tests.tiers import examples
 PIECES = (
     *"a b|-=#>*_~`$\\[]()!<:1.x+&\t\r\n",
     *("\n\n", "\n- ", "\n1. ", "\n    ", "\n  ", "\n> ", "\n# ", "\n===", "\n---\n", "- [ ] ", "- [x] t", "word " * 9),
-    *("\n```", "```py\n", "\n~~~", "````", "| a | b |\n", "|---|--:|\n", "| 1 |\n", "**", "~~", "[^1]", "[^1]: note"),
+    *(
+        "\n```",
+        "```py\n",
+        '```html title="<b>"\n',
+        "\n~~~",
+        "````",
+        "| a | b |\n",
+        "|---|--:|\n",
+        "| 1 |\n",
+        "**",
+        "~~",
+        "[^1]",
+        "[^1]: note",
+    ),
     *("[^a]", "\n[^a]: note"),
     *("$$", "\n$$\n", "\\[", "\\]", "\\(x\\)", "$x_1$", "\\begin{align}\n", "\\end{align}"),
     *("<details>\n", "<summary>s</summary>\n", "\n</details>\n", "<br>", "<sub>", "</sub>", "<b>", "<script>"),
@@ -362,6 +375,14 @@ def test_open_brackets_are_read_a_few_times(piece: str, end: str, monkeypatch: p
     text = (piece * markdown.WINDOW)[: markdown.WINDOW - len(end) - 1] + end
     to_blocks(text)
     assert looks <= 8 * len(text)
+
+
+def test_code_can_have_a_title_behind_its_language() -> None:
+    assert to_blocks('```html title="A <b> clock" x\n<p>') == [
+        '<pre><code class="language-html" data-title="A &lt;b&gt; clock">&lt;p&gt;</code></pre>\n'
+    ]
+    for info in ('title="', 'title=""', f'title="{"a" * 81}"', "title=x", 'subtitle="a"'):
+        assert "data-title" not in "".join(to_blocks(f"```html {info}\nx\n```"))
 
 
 def test_code_has_its_colours_once_its_fence_is_closed() -> None:

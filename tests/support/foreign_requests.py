@@ -336,6 +336,7 @@ MATRIX: list[tuple[str, str, str, str, str | None, int | None]] = [
     ("list", "summary", "GET", "/own-data?guest=$owner&owner=$owner", None, 200),
     ("settings", "choose", "PATCH", "/settings?guest=$owner&owner=$owner", '{"effort": "low"}', 204),
     ("picture", "fetch over http", "POST", "/pictures?guest=$owner", '{"url": "file://$path"}', 400),
+    ("message", "render over http", "POST", "/markdown?guest=$owner&owner=$owner", '{"text": "# pear"}', 200),
     ("list", "append", "POST", "/conversations", '{"id": "$conversation"}', 400),
     ("list", "rename", "PATCH", "/conversations", '{"title": "Mine"}', 405),
     ("list", "delete", "DELETE", "/conversations?guest=$owner", None, 405),

@@ -54,7 +54,7 @@ CELLS: Mapping[tuple[str, str], tuple[str, ...] | str] = {
     ("conversation", "cancel"): ("running answer stop over http",),
     ("conversation", "subscribe"): "A conversation has no events. Those of its answers are below `running answer`.",
     ("conversation", "export"): (*EXPORT, "temporary chat export"),
-    ("message", "read"): ("message read", "message read text", "message read before"),
+    ("message", "read"): ("message read", "message read text", "message read before", "message render over http"),
     ("message", "append"): ("message continue over http",),
     ("message", "rename"): ("message edit over http",),
     ("message", "delete"): ("message undo over http",),

@@ -1,5 +1,6 @@
 """The routes below `/conversations` of the running app, and the page at `/c/<id>`. Isolation is in `test_isolation`."""
 
+import json
 import re
 from base64 import b64decode
 from pathlib import Path
@@ -8,7 +9,9 @@ from typing import Any
 import pytest
 
 from agent.errors import Limited
-from agent.settings import PublicSettings
+from agent.settings import LocalSettings, PublicSettings, Settings
+from agent.web.app import create_app
+from agent.web.conversation_routes import MAX_MARKDOWN_BODY
 from agent.web.heavy_work import REQUESTS_EACH, REQUESTS_PER_ADDRESS, RequestLimit
 from tests.conftest import App
 from tests.support.asgi_requests import asked, routes_of, running_app
@@ -72,6 +75,34 @@ SITES: tuple[dict[str, bytes], ...] = (
     {"sec_fetch_site": b"same-site"},
 )
 """What browsers say of a page of another site."""
+
+
+async def test_text_in_markdown_is_shown_and_kept_nowhere(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path, local=LocalSettings(cache_dir=tmp_path, downloads=False))
+    app = await create_app(settings, say=lambda _: None)
+    async with app.router.lifespan_context(app):
+        cookie = (await asked(app, "GET", "/")).cookie
+
+        async def shown(body: bytes) -> Any:
+            answer = await asked(app, "POST", "/markdown", body=body, waits=True, cookie=cookie)
+            return json.loads(answer.text) if answer.status == 200 else answer.status
+
+        text = "# Plan\n\n<script>1</script> [a](javascript:1) \ufdd01 x\ufdd1"
+        assert await shown(json.dumps({"text": text}).encode()) == {
+            "blocks": [
+                "<h1>Plan</h1>\n",
+                "<p>&lt;script&gt;1&lt;/script&gt; [a](javascript:1) \ufffd1 x\ufffd</p>\n",
+            ]
+        }
+        wrong = (
+            b"{}",
+            b'{"text": 1}',
+            b'{"text": "a", "id": "b"}',
+            b"[]",
+            b'{"text": "%s"}' % (b"a" * MAX_MARKDOWN_BODY),
+        )
+        for body in wrong:
+            assert await shown(body) == 400
 
 
 def told(app: App, *texts: str) -> tuple[HttpVisitor, list[str]]:

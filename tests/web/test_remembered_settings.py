@@ -23,7 +23,7 @@ from agent.web.chat.choices import (
     usual_temperature,
 )
 from agent.web.chat.permit import run_limits, run_options
-from agent.web.chat.system_prompt import adapt_prompt, default_prompt, own_prompt
+from agent.web.chat.system_prompt import ARTIFACTS, adapt_prompt, default_prompt, own_prompt, with_artifacts
 from agent.web.chat.visitor import Visitor as Asker
 from agent.web.ui.handlers import Handlers
 from tests.conftest import App, Visit, becomes
@@ -60,6 +60,26 @@ def qwen_prompt() -> str:
         "You are Qwen3-8B, a model made by Alibaba Cloud. You answer on the page Switchboard. "
         f"Today is {day(date.today())}."
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "provider", "is_large"),
+    [
+        ("Qwen/Qwen3-8B", "vllm", False),
+        ("Qwen/Qwen3-235B-A22B", "vllm", True),
+        ("openai/gpt-oss-20b", "huggingface", True),
+        ("mistralai/Mixtral-8x7B", "vllm", False),
+        ("meta-llama/Llama-3.2-1B", "openrouter", False),
+        ("gpt-6-luna", "openai", True),
+        ("qwen2.5:0.5b", "ollama", False),
+        ("my-model", "vllm", False),
+    ],
+)
+def test_large_models_are_known_by_their_names(name: str, provider: str, is_large: bool) -> None:
+    spec = ModelSpec(id=f"{provider}:{name}", name=name, label=name, provider=provider)
+    assert with_artifacts("Be brief.", SETTINGS, spec) == ("Be brief.\n\n" + ARTIFACTS if is_large else "Be brief.")
+    assert with_artifacts("", SETTINGS, spec) == "", "an empty prompt stays empty"
+    assert with_artifacts("Be brief.", replace(SETTINGS, artifacts=False), spec) == "Be brief."
 
 
 def test_default_prompt_names_model_maker_and_day() -> None:

@@ -44,7 +44,7 @@ from agent.web.chat.recent_histories import NEWEST, History, RecentHistories, Re
 from agent.web.chat.sent_message import NO_MESSAGE_ID, MessageId
 from agent.web.chat.side_by_side import AnswerBranch, BranchJournal
 from agent.web.chat.storage_quota import Reserve, StorageQuota, size_of
-from agent.web.chat.system_prompt import default_prompt
+from agent.web.chat.system_prompt import default_prompt, with_artifacts
 from agent.web.chat.temporary import TemporaryChats
 from agent.web.chat.temporary_stores import is_temporary
 from agent.web.chat.titles import Titles
@@ -151,9 +151,9 @@ def _room(spec: ModelSpec, most: int | None) -> int:
 
 
 def _system_message(settings: Settings, spec: ModelSpec, choices: Choices) -> str:
-    if choices.system_message is not None:
-        return choices.system_message
-    return default_prompt(settings, spec, Translator(choices.language))
+    own = choices.system_message
+    prompt = default_prompt(settings, spec, Translator(choices.language)) if own is None else own
+    return with_artifacts(prompt, settings, spec)
 
 
 def _answer_tokens(spec: ModelSpec, most: int | None) -> int:

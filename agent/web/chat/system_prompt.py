@@ -29,6 +29,31 @@ _NAME_ENDS = r"(?!(?<=\w)(?:[\w-]|\.\w))"
 """No part of a longer name follows: "You are Qwen" is not the beginning of "You are Qwen2.5"."""
 
 
+ARTIFACTS = (
+    "The page shows what you write in a fenced code block beside the chat: a web page (html), a picture (svg), "
+    "a diagram (mermaid), a document (markdown), a table (csv) or a chart (vega-lite). Write such a thing into one "
+    'block, and a short title behind its language, as in ```html title="Clock". A page must be complete in itself, '
+    "because it can load nothing from the network. To change it, write the whole block again with the same title."
+)
+"""What large models are told. Small ones would write such blocks without being asked for them."""
+LARGE = 20.0
+"""The billions of weights of a model that is large."""
+_SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)b(?!\w)", re.IGNORECASE)
+_LOCAL = ("llama.cpp", "vllm", "ollama", "lmstudio", "sglang")
+"""The providers of any weights, whose models are small unless their names tell otherwise."""
+
+
+def is_large(spec: ModelSpec) -> bool:
+    """Return True for a model whose name has a large size, and for a hosted one without a size in its name."""
+    sizes = [float(size) for size in _SIZE.findall(spec.name)]
+    return max(sizes) >= LARGE if sizes else spec.provider not in _LOCAL
+
+
+def with_artifacts(prompt: str, settings: Settings, spec: ModelSpec) -> str:
+    """Return the prompt with what the page can show beside the chat, if the model is to know it."""
+    return f"{prompt}\n\n{ARTIFACTS}" if prompt.strip() and settings.artifacts and is_large(spec) else prompt
+
+
 def default_prompt(settings: Settings, spec: ModelSpec | None, translator: Translator = ENGLISH) -> str:
     """Return the owner's system prompt with `{model}` and `{date}` filled in, or the app's prompt if none is set.
 

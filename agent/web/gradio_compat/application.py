@@ -24,8 +24,12 @@ SESSIONS = 50
 session takes 60 KB."""
 THREADS = 8
 """Gradio reads and writes each value of a widget in a thread. That takes no time here, and the handlers need none."""
-DIAGRAMS = next((f"assets/{one.name}" for one in STATIC_FILES.glob("mermaid.core-*.js")), "")
-"""The address of Mermaid's module in Gradio's files. Without one, diagrams are shown as code."""
+DIAGRAMS = {
+    kind: f"assets/{path.name}"
+    for kind, name in (("mermaid", "mermaid.core-*.js"), ("vega-lite", "embed-*.js"))
+    for path in STATIC_FILES.glob(name)
+}
+"""The addresses of the modules in Gradio's files that draw diagrams and charts, which are code without them."""
 PAGE_QUERY = ("page", "deep_link")
 """The fields of a query on which Gradio's page depends."""
 

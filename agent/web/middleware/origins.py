@@ -100,6 +100,7 @@ POLICY = "; ".join(
         "form-action 'self'",
         "base-uri 'self'",
         "object-src 'none'",
+        "frame-src 'none'",  # what runs in a frame is in the page, and must not load another address there
         " ".join(("frame-ancestors 'self'", *FRAMERS)),  # last, because more framers may be appended
     )
 )

@@ -7,6 +7,7 @@ they import as `texts`.
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from html import escape
@@ -26,8 +27,9 @@ FIRST, ENTRY = "modules/gradio.js", "modules/page.js"
 """The module that runs before Gradio, and the one that imports all others."""
 LAZY = ("viewer", "models", "compare", "share", "settings", "gauge")
 """The modules that are loaded when they are used, with a style of the same name."""
-LAZY_PARTS = ("preview", "columns", "recorder")
+LAZY_PARTS = ("preview", "artifacts", "contents", "columns", "recorder")
 """Those of the transcript and of the composer."""
+NO_DIAGRAMS: Mapping[str, str] = {}
 START = "() => import(document.getElementById('page-module').href)"
 """Starts the page's modules. Gradio runs this once it shows the page. Without a part of it, the page loads again."""
 
@@ -62,8 +64,8 @@ class PageFiles:
         return f'<link rel="stylesheet" href="assets/{self.style}" />'
 
 
-def page_files(*, links: bool = True, diagrams: str = "") -> PageFiles:
-    """Build the files. `links`: chats can have links. `diagrams` is the address of Mermaid's module, if any."""
+def page_files(*, links: bool = True, diagrams: Mapping[str, str] = NO_DIAGRAMS) -> PageFiles:
+    """Build the files. `links`: chats can have links. `diagrams` has the addresses of the modules that draw."""
     paths = [path for one in FOLDERS for path in sorted((HERE / one).iterdir()) if path.suffix in (".js", ".css")]
     used = [path for path in paths if path.suffix == ".js" or path.stem in (*LAZY, *LAZY_PARTS)]
     modules = {path.relative_to(HERE).as_posix(): _content(path) for path in used}
@@ -77,13 +79,13 @@ def page_files(*, links: bool = True, diagrams: str = "") -> PageFiles:
     return PageFiles(contents, folder, names, css)
 
 
-def texts_module(language: str, *, links: bool = True, diagrams: str = "") -> str:
+def texts_module(language: str, *, links: bool = True, diagrams: Mapping[str, str] = NO_DIAGRAMS) -> str:
     """Return a module with the texts of all modules in one language, and with what they must know of this page."""
     said: dict[str, Any] = {**translated(SCRIPTS, language)}
     said["transcript"] = translated(Transcript.LABELS, language)
     said["composer"] = translated(Composer.LABELS, language)
     said["settings"] = translated(Settings.LABELS, language)
-    values = {"said": said, "language": language, "languages": [*LANGUAGES], "links": links, "diagrams": diagrams}
+    values = {"said": said, "language": language, "languages": [*LANGUAGES], "links": links, "diagrams": dict(diagrams)}
     return "".join(f"export const {name} = {json.dumps(one, ensure_ascii=False)};\n" for name, one in values.items())
 
 

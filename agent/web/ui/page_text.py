@@ -63,6 +63,7 @@ SCRIPTS = {
     "chats_undo": N_("Undo"),
     "chats_failed": N_("That did not work. Check the connection and try again."),
     "chats_sending": N_("Your last message is still being sent. Stop it, or wait."),
+    "artifact_busy": N_("An answer is still being written. Ask again when it has ended."),
     "temporary": N_("Temporary chat"),
     "temporary_mark": N_("Temporary chat. It is only kept in memory, and erased shortly after you leave it."),
     "temporary_over": N_("The temporary chat is over, and nothing of it was kept."),

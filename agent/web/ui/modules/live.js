@@ -242,6 +242,8 @@ const actions = {
 };
 // The text of a message or an answer, as it was written.
 const textOf = async (id, part = "answer") => (await ask(`/${shown.conversation}${about(id)}/text`))[part];
+// The blocks of a text in Markdown, as an answer would show them.
+const render = async (text) => (await request("/markdown", { method: "POST", body: { text } })).blocks;
 export const live = { show, earlier, actions, lastMessage, measure: () => {} };
 
 // Reads the chat that the page is to show, or the one with which the visitor goes on, and shows it.
@@ -397,7 +399,7 @@ const refuse = ({ message, status }) => {
 
 const mounted = new Promise((done) => when("#chat", (element) => {
   const buttons = ["copy", "edit", "retry", "retry-with", "undo", "branch"];
-  transcript = shown.transcript = mount(element, { labels: said.transcript, language, actions: buttons, diagrams, textOf });
+  transcript = shown.transcript = mount(element, { labels: said.transcript, language, actions: buttons, diagrams, textOf, render, canFix: true });
   const on = (name, then) => element.addEventListener(`transcript:${name}`, ({ detail }) => then(detail));
   on("earlier", earlier);
   on("end", () => box()?.focus());
@@ -413,6 +415,7 @@ const mounted = new Promise((done) => when("#chat", (element) => {
     actions.version(message);
   });
   on("branch", ({ turn }) => actions.branch(turn));
+  on("fix", ({ text }) => (sending || written ? hint(said.artifact_busy, () => sending || written) : send({ text, files: [] }, { id: newId(), again: false })));
   draw();
   transcript.toEnd();
   done();

@@ -51,7 +51,7 @@ export function listen(root, drawing, { fire, textOf, say, fail, edit }) {
     const view = drawing.views.get(id), name = button.dataset.action ?? "";
     if (!view) return;
     const pre = button.closest("pre");
-    if (name === "preview" && pre) return void drawing.frames.preview("toggle", pre);
+    if (name === "preview" && pre) return void drawing.frames.open(pre, { fire, fail, copy });
     const text = textOfBlock(button);
     if (text !== undefined) return name === "save" ? save(button.value, new Blob([text], { type: "text/plain" })) : void copy(button, text);
     if (name === "steps") return drawing.turnRow(button, view);

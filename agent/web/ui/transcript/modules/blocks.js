@@ -10,8 +10,10 @@ const OTHER = {
   kotlin: "kt", latex: "tex", markdown: "md", mermaid: "mmd", perl: "pl", powershell: "ps1", python: "py", ruby: "rb", rust: "rs",
   shell: "sh", typescript: "ts", zsh: "sh",
 };
-/** The languages of code that can be shown as what it makes. */
-const SHOWN = ["mermaid", "svg", "html"];
+/** @type {Record<string, string>} The kinds of code that can be shown as what it makes, by the languages that models write. */
+const KINDS = {
+  csv: "csv", html: "html", markdown: "markdown", md: "markdown", mermaid: "mermaid", svg: "svg", tsv: "csv", vega: "vega-lite", "vega-lite": "vega-lite", vegalite: "vega-lite",
+};
 /** @type {Record<string, string>} */
 const WHOLE = { dockerfile: "Dockerfile", makefile: "Makefile" };
 
@@ -19,14 +21,14 @@ const WHOLE = { dockerfile: "Dockerfile", makefile: "Makefile" };
  * The name under which code is saved. It has no ending that a model has chosen freely, because the reader's computer might run the file.
  * @param {string} language
  */
-function fileName(language) {
+export function fileName(language) {
   const name = language.toLowerCase();
   const known = (/** @type {Record<string, string>} */ names) => (Object.hasOwn(names, name) ? names[name] : undefined);
   return known(WHOLE) ?? `code.${known(OTHER) ?? (SAME.split(" ").includes(name) ? name : "txt")}`;
 }
 
 /** The parts of a long block: the server cuts it, and each later part is `more` of it. @param {Element} element */
-function wholeBlock(element) {
+export function wholeBlock(element) {
   const all = [element];
   for (let part = element.parentElement; part?.matches(".part"); ) {
     part = /** @type {HTMLElement | null} */ (part.nextElementSibling);
@@ -51,8 +53,17 @@ function firstBlock(element) {
 /** @param {Element} pre */
 const languageOf = (pre) => /^language-(.+)$/.exec(pre.querySelector("code")?.className ?? "")?.[1] ?? "";
 
+/** The kind of what code makes, "" if it makes nothing that can be shown. @param {Element} pre */
+export const kindOf = (pre) => (Object.hasOwn(KINDS, languageOf(pre)) ? KINDS[languageOf(pre)] : "");
+
+/** What the author calls the code: the name of a file, or the title behind the language. @param {Element} pre */
+export const titleOf = (pre) => pre.getAttribute("aria-label") ?? pre.querySelector("code")?.dataset.title ?? "";
+
+/** Whether code is still being written. @param {Element} pre */
+export const isGrowing = (pre) => Boolean(pre.closest(".bubble[data-state=running]")) && !wholeBlock(pre).at(-1)?.closest(".part")?.nextElementSibling;
+
 /** @param {Element} pre */
-const codeOf = (pre) => wholeBlock(pre).map((part) => {
+export const codeOf = (pre) => wholeBlock(pre).map((part) => {
   const code = part.querySelector("code");
   return code ? code.textContent : [...part.childNodes].map((node) => (node instanceof Text ? node.data : "")).join("");
 }).join("");
@@ -129,12 +140,16 @@ export function save(name, blob) {
 }
 
 export class Frames {
-  /** @param {Record<string, string>} labels @param {string} diagrams the address of the module that draws diagrams */
-  constructor(labels, diagrams = "") {
+  /**
+   * @param {Record<string, string>} labels
+   * @param {{diagrams?: Record<string, string>, render?: (text: string) => Promise<string[]>, canFix?: boolean}} options see `mount`
+   */
+  constructor(labels, options = {}) {
     this.labels = labels;
-    this.diagrams = diagrams;
+    this.options = options;
+    this.failures = 0;
     this.near = new IntersectionObserver((all) => {
-      for (const { target, isIntersecting } of all) if (isIntersecting) this.preview("draw", /** @type {HTMLElement} */ (target));
+      for (const { target, isIntersecting } of all) if (isIntersecting) this.draw(/** @type {HTMLElement} */ (target));
     }, { rootMargin: "50%" });
     this.wide = new ResizeObserver((all) => all.forEach(({ target }) => this.measure(/** @type {HTMLElement} */ (target))));
   }
@@ -157,19 +172,18 @@ export class Frames {
 
   /** @param {HTMLPreElement} pre @param {boolean} isStep */
   code(pre, isStep) {
-    const code = pre.querySelector("code"), language = languageOf(pre);
+    const code = pre.querySelector("code"), language = languageOf(pre), kind = isStep ? "" : this.shown(pre);
     const own = pre.getAttribute("aria-label"), label = this.labels.save.replace("{name}", () => own ?? fileName(language));
     this.watch(code ?? pre, pre);
-    const isShown = !isStep && SHOWN.includes(language) && (language !== "mermaid" || this.diagrams), first = firstBlock(pre);
-    if (isShown && language === "mermaid") this.watchNear(first);
+    if (kind === "mermaid") this.watchNear(firstBlock(pre));
     if (pre.classList.contains("more")) return;
-    pre.dataset.language = own ?? language;
+    pre.dataset.language = titleOf(pre) || language;
     const eye = pre.querySelector(":scope > .tools > [data-action=preview]");
-    if (!isShown) eye?.remove();
+    if (!kind) eye?.remove();
     else if (!eye) pre.querySelector(":scope > .tools")?.prepend(this.eye());
     if (!pre.querySelector(":scope > .tools")) {
       pre.prepend(make("div", { className: "tools", "data-own": "1" },
-        ...(isShown ? [this.eye()] : []), ...(code && !isStep ? [button("save", "")] : []), button("code", this.labels.code)));
+        ...(kind ? [this.eye()] : []), ...(code && !isStep ? [button("save", "")] : []), button("code", this.labels.code)));
     }
     /** @type {HTMLButtonElement | null} */
     const saves = pre.querySelector(":scope > .tools > [data-action=save]");
@@ -178,9 +192,15 @@ export class Frames {
     saves.setAttribute("aria-label", label);
   }
 
+  /** The kind of what this page can show of code. @param {Element} pre */
+  shown(pre) {
+    const kind = kindOf(pre), { diagrams, render } = this.options;
+    return (kind === "markdown" && !render) || (["mermaid", "vega-lite"].includes(kind) && !diagrams?.[kind]) ? "" : kind;
+  }
+
   /** The button that shows what code makes. */
   eye() {
-    return button("preview", this.labels.preview, { "aria-pressed": "false" });
+    return button("preview", this.labels.preview);
   }
 
   /** Draw a diagram when it comes near the reader. @param {Element} pre */
@@ -189,10 +209,16 @@ export class Frames {
     this.near.observe(pre);
   }
 
-  /** Show what code makes. @param {"draw" | "toggle"} what @param {HTMLElement} pre */
-  async preview(what, pre) {
-    const module = await import("./preview.js");
-    module[what](pre, { language: languageOf(pre), text: () => codeOf(pre), parts: () => wholeBlock(pre), diagrams: this.diagrams, labels: this.labels });
+  /** Draw a diagram in place of its code. @param {HTMLElement} pre */
+  async draw(pre) {
+    const { drawInside } = await import("./preview.js");
+    drawInside(pre, this);
+  }
+
+  /** Show what code makes beside the chat. @param {HTMLElement} pre @param {import("./artifacts.js").Actions} actions */
+  async open(pre, actions) {
+    const module = await import(`./artifacts.js#${this.failures}`).catch(() => void (this.failures += 1)); // a browser asks again for another address only
+    module ? await module.open(pre, this, actions) : actions.fail(this.labels.failed);
   }
 
   /** @param {HTMLTableElement} table */

@@ -1,11 +1,10 @@
 // Shows the answers of several models side by side, and on a narrow page one at a time, with tabs. This file is loaded with
 // the first turn that has columns. Each column draws its answer as a transcript does.
 import { Drawing } from "./draw.js";
-import { make } from "./elements.js";
+import { make, styled } from "./elements.js";
 
 /** @typedef {{section: HTMLElement, tab: HTMLElement, name: HTMLElement, mark: HTMLElement, drawing: Drawing}} Column */
 const STEPS = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity };
-let styled = false;
 let count = 0;
 
 class Columns {
@@ -83,11 +82,7 @@ class Columns {
 const drawn = new WeakMap();
 /** Draw the columns of a turn, or remove them. @param {Drawing} outer @param {import("./draw.js").View} view */
 export async function draw(outer, view) {
-  if (!styled) {
-    styled = true;
-    const link = make("link", { rel: "stylesheet", href: new URL("columns.css", import.meta.url).href });
-    await new Promise((done) => ((link.onload = link.onerror = done), document.head.append(link)));
-  }
+  await styled("columns.css");
   const { columns = [] } = view.turn, known = drawn.get(view);
   if (!columns.length) {
     known?.root.remove();

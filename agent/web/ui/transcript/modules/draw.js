@@ -103,17 +103,17 @@ export class Drawing {
   /**
    * @param {HTMLElement} root where the turns are drawn
    * @param {Record<string, string>} labels
-   * @param {{language?: string, actions?: string[], hasTexts?: boolean, diagrams?: string, drawn?: WeakMap<Element, View>}} options
-   *   `hasTexts`: a text can be asked for; `diagrams` is the address of Mermaid's module; `drawn` has the views by their
-   *   elements, also those of the drawings inside this one
+   * @param {{language?: string, actions?: string[], hasTexts?: boolean, shows?: Frames["options"], drawn?: WeakMap<Element, View>}} options
+   *   `hasTexts`: a text can be asked for; `shows` is what can be shown of code; `drawn` has the views by their elements,
+   *   also those of the drawings inside this one
    */
-  constructor(root, labels, { language, actions = [], hasTexts = false, diagrams, drawn = new WeakMap() } = {}) {
+  constructor(root, labels, { language, actions = [], hasTexts = false, shows, drawn = new WeakMap() } = {}) {
     this.root = root;
     this.labels = labels;
-    this.options = { language, diagrams, drawn };
+    this.options = { language, shows, drawn };
     /** @type {((root: HTMLElement, drawing: Drawing) => void) | undefined} What listens to a drawing inside this one. */
     this.nest = undefined;
-    this.frames = new Frames(labels, diagrams);
+    this.frames = new Frames(labels, shows);
     this.actions = actions;
     this.hasTexts = hasTexts;
     this.number = new Intl.NumberFormat(language || undefined, { minimumFractionDigits: 1, maximumFractionDigits: 1 });

@@ -21,6 +21,17 @@ export function make(tag, given = {}, ...children) {
 export const button = (action, label, given = {}) =>
   make("button", { type: "button", className: "icon", title: label, "aria-label": label, "data-action": action, ...given });
 
+/** Load a style sheet of this folder, once in a page. @param {string} name */
+export function styled(name) {
+  const href = new URL(name, import.meta.url).href;
+  if ([...document.styleSheets].some((sheet) => sheet.href === href)) return Promise.resolve();
+  const link = make("link", { rel: "stylesheet", href });
+  return new Promise((loaded) => {
+    link.onload = link.onerror = () => loaded(undefined);
+    document.head.append(link);
+  });
+}
+
 /** Whether an input method uses the key. Safari ends the composition before the Enter that did so: only the code tells then. @param {KeyboardEvent} event */
 export const composes = ({ isComposing, keyCode }) => isComposing || keyCode === 229;
 

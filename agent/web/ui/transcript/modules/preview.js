@@ -1,53 +1,71 @@
-// Shows what code makes: a diagram, a picture or a page. It runs in a frame without an origin, so that it reaches nothing of
-// this page, and whose policy lets it load nothing. One hidden frame draws all diagrams, with the drawing module, and each is
-// shown in a frame that runs no script. This file is loaded with the first preview.
+// Shows what code makes in frames without an origin, which reach nothing of this page, and whose policy lets them load
+// nothing. One hidden frame for each drawing module draws diagrams, and what it has drawn is shown in a frame that runs no
+// script. This file is loaded with the first diagram or artifact.
+import { codeOf, isGrowing, kindOf, wholeBlock } from "./blocks.js";
 import { make } from "./elements.js";
 
-const DIAGRAM_MS = 1000, PAGE_MS = 2000; // what still grows is drawn again after that long
-const HIGHEST = 4000, LONGEST_ERROR = 300;
+const PAUSE_MS = 1000, PAGE_MS = 2000; // what still grows is drawn again after that long
+const HIGHEST = 4000, LONGEST_ERROR = 300, MOST_ERRORS = 3;
 const EDGE = 8; // around a diagram, as in `FITTED`
+const LOAD_MS = 3000; // a page that never ends loading is shown after that long
 const UNSEEN = "position: fixed; inset: 0 auto auto 0; width: 1px; height: 1px; border: 0; opacity: 0; pointer-events: none";
 const LONGEST_DRAWING_MS = 20_000, IDLE_MS = 30_000; // of the frame that draws diagrams, which then ends
-// A link to a part of the page would load the page of the chat into the frame.
+// What a page reports: its errors, what its policy has stopped, and Escape. A link or a form would load another page, and a
+// link to a part of the page the page of the chat.
 const REPORT = `<script>(() => {
-const fail = (error) => parent.postMessage({ error: String(error) }, "*");
-addEventListener("error", ({ message }) => fail(message || "error"));
+const say = (said) => parent.postMessage(said, "*");
+const fail = (error, line) => say({ error: String(error), line });
+addEventListener("error", ({ message, lineno }) => fail(message || "error", lineno));
 addEventListener("unhandledrejection", ({ reason }) => fail(reason));
+addEventListener("securitypolicyviolation", ({ blockedURI, effectiveDirective }) => say({ blocked: blockedURI, part: effectiveDirective }));
+addEventListener("keydown", (event) => event.key === "Escape" && !event.defaultPrevented && say({ isLeft: true }));
+addEventListener("submit", (event) => event.preventDefault());
 addEventListener("click", (event) => {
-  const part = event.target.closest?.("a[href^='#']")?.getAttribute("href");
-  if (part === undefined) return;
+  const link = event.target.closest?.("a[href]")?.getAttribute("href");
+  if (event.defaultPrevented || link === undefined || /^(javascript|data|blob):/i.test(link)) return;
   event.preventDefault();
-  document.getElementById(decodeURIComponent(part.slice(1)))?.scrollIntoView();
+  if (!link.startsWith("#")) return say({ blocked: link });
+  document.getElementById(decodeURIComponent(link.slice(1)))?.scrollIntoView();
 });
 })()</script>`;
-// A frame that is hidden does not observe, so it measures at once.
-const MEASURE = `const measure = () => parent.postMessage({ height: document.body.firstElementChild.getBoundingClientRect().height }, "*");
-measure();
-new ResizeObserver(measure).observe(document.body.firstElementChild);`;
-
-const FITTED = "<style>body { margin: 0 } body > div { display: flow-root; padding: 8px; text-align: center } svg { max-width: 100% }</style>";
+const FITTED = `<style>body { margin: 0; min-height: 100vh; display: grid; align-items: center } body > div { display: flow-root; min-width: 0; padding: ${EDGE}px; text-align: center } svg { max-width: 100% }</style>`;
 
 /** What is in a frame before all else. @param {string} script the folder from which scripts may come, if any @param {boolean} isDark */
 const head = (script, isDark) => `<!doctype html><meta charset="utf-8"><meta name="color-scheme" content="${isDark ? "dark" : "light"}">
 <meta http-equiv="content-security-policy" content="default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval' blob: ${script}; style-src 'unsafe-inline' ${script}; img-src data: blob:; media-src data: blob:; font-src data:; worker-src blob:; form-action 'none'; base-uri 'none'">
 <meta name="viewport" content="width=device-width">${REPORT}`;
+const LINES = head("", false).split("\n").length - 1; // before those of a page
 
 /** A text as a value in a script. @param {string} text */
 const value = (text) => JSON.stringify(text).replaceAll("<", "\\u003c");
 
+/** @type {Record<string, string>} What draws a text, given the module and its default export, by kind. It returns SVG. */
+const DRAW = {
+  mermaid: `async (mermaid, text, isDark) => {
+    mermaid.initialize({ startOnLoad: false, securityLevel: "strict", htmlLabels: false, suppressErrorRendering: true, theme: isDark ? "dark" : "default",
+      secure: ["secure", "securityLevel", "startOnLoad", "maxTextSize", "suppressErrorRendering", "maxEdges", "htmlLabels", "themeCSS", "fontFamily"] });
+    return (await mermaid.render("diagram", text)).svg;
+  }`,
+  "vega-lite": `async (embed, text) => {
+    const given = JSON.parse(text), spec = given.mark || given.layer ? { width: 480, height: 300, ...given } : given;
+    if (JSON.stringify(spec).includes('"url":')) throw new Error("a chart cannot load data from a URL");
+    for (const side of ["width", "height"]) if (spec[side] === "container") spec[side] = 480;
+    const { view, finalize } = await embed(document.createElement("div"), spec, { actions: false, renderer: "svg", defaultStyle: false, tooltip: false });
+    const svg = await view.toSVG();
+    finalize();
+    return svg;
+  }`,
+};
 /** The document of the frame that draws diagrams. The module is one of Gradio's files. It asks for a style sheet of Gradio's,
- *  which no diagram needs. Nothing in a drawn diagram can follow a link. @param {string} script */
-const DRAWING = (script) => `${head(new URL(".", script).href, false)}<body><script type="module">
+ *  which no diagram needs. Nothing in a drawn diagram can follow a link. @param {string} kind @param {string} script */
+const DRAWING = (kind, script) => `${head(new URL(".", script).href, false)}<body><script type="module">
 addEventListener("vite:preloadError", (event) => event.preventDefault());
-const loaded = import(${value(script)});
+const loaded = import(${value(script)}), drawn = ${DRAW[kind]};
 let last = loaded;
 const draw = async ({ id, text, isDark }) => {
   try {
-    const { default: mermaid } = await loaded;
-    mermaid.initialize({ startOnLoad: false, securityLevel: "strict", htmlLabels: false, suppressErrorRendering: true, theme: isDark ? "dark" : "default",
-      secure: ["secure", "securityLevel", "startOnLoad", "maxTextSize", "suppressErrorRendering", "maxEdges", "htmlLabels", "themeCSS", "fontFamily"] });
     const whole = document.createElement("div");
-    whole.innerHTML = (await mermaid.render("diagram", text)).svg;
+    whole.innerHTML = await drawn((await loaded).default, text, isDark);
     for (const link of whole.querySelectorAll("a")) link.replaceWith(...link.childNodes);
     const { width, height } = whole.querySelector("svg").viewBox.baseVal;
     parent.postMessage({ id, svg: whole.innerHTML, width, height }, "*");
@@ -59,88 +77,88 @@ addEventListener("message", ({ data }) => (last = last.then(() => draw(data), ()
 parent.postMessage({ isReady: true }, "*");
 </script>`;
 
-/** @type {Record<string, (text: string, isDark: boolean) => string>} The document of a frame, by language. */
-const DOCUMENTS = {
-  mermaid: (text, isDark) => `${head("", isDark)}${FITTED}<body><div>${text}</div>`,
-  svg: (text, isDark) => `${head("", isDark)}${FITTED}
-<script>addEventListener("DOMContentLoaded", () => { ${MEASURE} })</script><body><div>${text}</div>`,
-  html: (text) => head("", false) + text,
-};
+/** The document of a frame. @param {string} kind @param {string} text @param {boolean} isDark */
+const documentOf = (kind, text, isDark) => kind === "html" ? head("", false) + text : `${head("", isDark)}${FITTED}<body><div>${text}</div>`;
 
-/** @typedef {{language: string, text: () => string, parts: () => Element[], diagrams: string, labels: Record<string, string>}} Code `parts`
- *  are the blocks of the code, which is cut if it is long; `diagrams` is the address of the drawing module */
+/** @typedef {{kind: string, text: string, isGrowing: boolean}} Source what is shown */
 
-class Preview {
-  /** @param {HTMLElement} pre @param {Code} code */
-  constructor(pre, code) {
-    this.pre = pre;
-    this.code = code;
-    this.shown = "";
-    this.failure = "";
-    this.isClosed = false;
-    this.note = make("p", { className: "note", role: "status", hidden: true });
-    this.place = make("div", { className: "preview", "data-own": "1" }, this.note);
-    pre.append(this.place);
+/** A frame that shows what code makes, and follows the code while it grows. */
+export class Preview {
+  /**
+   * @param {HTMLElement} place where the frame is put
+   * @param {import("./blocks.js").Frames} frames
+   * @param {{source: () => Source | undefined, shows?: (isShown: boolean) => void, says: (errors: string[]) => void, leaves?: () => void}} on `source`
+   *   returns the code, `says` gets what was reported of it
+   */
+  constructor(place, { labels, options }, { source, shows = () => {}, says, leaves = () => {} }) {
+    this.place = place;
+    this.labels = labels;
+    this.source = source;
+    this.shows = shows;
+    this.says = says;
+    this.leaves = leaves;
+    this.modules = options.diagrams ?? {};
+    /** @type {string | undefined} */
+    this.shown = undefined; // the text of what is shown or being drawn
+    /** @type {string[]} */
+    this.errors = [];
     /** @type {HTMLIFrameElement | undefined} The frame that is shown. */
     this.frame = undefined;
-    /** @type {HTMLIFrameElement | undefined} The frame that draws what will be shown. */
+    /** @type {HTMLIFrameElement | undefined} The frame that will be shown. */
     this.next = undefined;
+    this.kind = "";
     this.isDark = false; // of what is shown
-    shown.add(this);
   }
 
   get usesDark() {
-    return Boolean(this.pre.closest(".dark"));
+    return Boolean(this.place.closest(".dark"));
   }
 
   /** Draw the code as it is after a pause, and again while it grows. @param {number} pause milliseconds */
-  draw(pause) {
+  draw(pause = PAUSE_MS) {
     clearTimeout(this.timer);
-    if (!this.isClosed) this.timer = setTimeout(() => this.look(), pause);
+    this.timer = setTimeout(() => this.look(), pause);
   }
 
   look() {
-    if (!this.pre.isConnected || this.isClosed) return;
-    const text = this.code.text();
-    if (this.shown === text) {
-      if (this.failure && !this.isGrowing()) this.fail(this.failure, this.code.language !== "mermaid");
-    } else if (!this.next || !this.isGrowing()) this.load(text);
-    if (this.isGrowing()) this.draw(this.code.language === "html" ? PAGE_MS : DIAGRAM_MS);
+    const source = this.place.isConnected ? this.source() : undefined;
+    if (!source) return;
+    if (this.shown !== source.text || this.kind !== source.kind) {
+      if (!this.next || !source.isGrowing) this.load(source);
+    } else if (!source.isGrowing) this.says(this.errors);
+    if (source.isGrowing) this.draw(source.kind === "html" ? PAGE_MS : PAUSE_MS);
   }
 
-  isGrowing() {
-    return Boolean(this.pre.closest(".bubble[data-state=running]"));
-  }
-
-  /** @param {string} text */
-  load(text) {
-    const { language, diagrams } = this.code;
-    [this.shown, this.failure, this.note.hidden, this.isDark] = [text, "", true, this.usesDark];
+  /** @param {Source} source */
+  load({ kind, text }) {
     this.drop();
-    if (language !== "mermaid") return this.put(text);
-    diagram(new URL(diagrams, document.baseURI).href, { text, isDark: this.isDark }, (said) => {
-      if (this.shown !== text || this.isClosed) return; // it has grown
-      if (typeof said?.svg !== "string") return this.fail(String(said?.error).slice(0, LONGEST_ERROR));
+    [this.shown, this.kind, this.errors, this.isDark] = [text, kind, [], this.usesDark];
+    this.says([]);
+    if (!DRAW[kind]) return this.put(text);
+    draw(kind, new URL(this.modules[kind], document.baseURI).href, { text, isDark: this.isDark }, (said) => {
+      if (this.shown !== text || this.kind !== kind) return; // it has grown, or was closed
+      if (typeof said?.svg !== "string") return this.fail(String(said?.error));
       const [width, height] = [said.width, said.height].map((one) => Math.max(1, Math.min(Number(one) || 0, HIGHEST)) + 2 * EDGE);
-      this.put(said.svg, `aspect-ratio: ${width} / ${height}; height: auto; max-width: ${width}px; margin: auto; color-scheme: ${this.isDark ? "dark" : "light"}`);
+      this.put(said.svg, `--ratio: ${width} / ${height}; --wide: ${width}px; color-scheme: ${this.isDark && kind === "mermaid" ? "dark" : "light"}`);
     });
   }
 
   /** Load the new frame. A diagram's runs no script. @param {string} text @param {string} style */
   put(text, style = "") {
-    const { language, labels } = this.code;
+    const { kind, labels } = this;
     let loads = 0;
-    const frame = make("iframe", { className: `${language} next`, title: labels.preview, referrerPolicy: "no-referrer", style,
-      sandbox: language === "mermaid" ? "" : "allow-scripts allow-forms", srcdoc: DOCUMENTS[language](text, this.isDark) });
+    const frame = make("iframe", { className: `${kind} next`, title: labels.preview, referrerPolicy: "no-referrer", style,
+      sandbox: DRAW[kind] ? "" : "allow-scripts allow-forms", srcdoc: documentOf(kind, text, this.isDark && kind === "mermaid") });
+    const swap = () => this.next === frame && this.swap();
     frame.addEventListener("load", () => {
-      if (++loads === 1) return void (language === "mermaid" && this.swap());
+      if (++loads === 1) return swap();
       this.close();
-      this.say(labels.previewLeft);
-      this.note.hidden = false;
+      this.add(labels.previewLeft);
     });
+    setTimeout(swap, LOAD_MS);
     this.next = frame;
     this.place.prepend(frame);
-    if (language === "html") this.swap();
+    shown.add(this);
   }
 
   /** Show the new frame in place of the old one. */
@@ -148,30 +166,29 @@ class Preview {
     this.frame?.remove();
     [this.frame, this.next] = [this.next, undefined];
     this.frame?.classList.remove("next");
-    this.show(true);
+    this.shows(true);
   }
 
   /** Read what a frame says: it is a stranger. @param {any} said */
   answer(said) {
-    if (typeof said?.error === "string") return this.fail(said.error.slice(0, LONGEST_ERROR), this.code.language !== "mermaid");
-    const height = Math.ceil(Number(said?.height)), frame = this.next ?? this.frame;
-    if (!(height >= 0) || this.code.language !== "svg" || !frame) return;
-    if (height) frame.style.height = `${Math.min(height, HIGHEST)}px`; // a frame that is not shown yet can have none
-    if (this.next) this.swap();
+    if (said?.isLeft) return this.leaves();
+    if (typeof said?.blocked === "string") return this.add(this.labels.previewBlocked.replace("{name}", () => said.blocked || String(said.part)));
+    if (typeof said?.error !== "string") return;
+    const line = Number(said.line) - LINES;
+    this.add(line > 0 && this.kind === "html" ? `${said.error} (${this.labels.line.replace("{number}", String(line))})` : said.error);
   }
 
-  /** A diagram or picture that cannot be shown is code again, but not while it grows. @param {string} why @param {boolean} stays */
-  fail(why, stays = false) {
-    if (!stays && this.isGrowing()) this.drop();
-    else if (!stays) this.close();
-    this.say(why);
+  /** A diagram that cannot be drawn is code again, but not while it grows. @param {string} why */
+  fail(why) {
+    if (!this.source()?.isGrowing) this.close();
+    this.add(why);
   }
 
   /** Say what went wrong, once the code is complete. @param {string} why */
-  say(why) {
-    this.failure = why;
-    this.note.textContent = this.code.labels.previewFailed.replace("{why}", () => why);
-    this.note.hidden = this.isGrowing();
+  add(why) {
+    const text = why.slice(0, LONGEST_ERROR);
+    this.errors = [...this.errors.filter((one) => one !== text).slice(1 - MOST_ERRORS), text];
+    if (!this.source()?.isGrowing) this.says(this.errors);
   }
 
   /** End the frame that is not shown yet. */
@@ -180,101 +197,103 @@ class Preview {
     this.next = undefined;
   }
 
-  /** End what runs in the frames, and show the code. */
+  /** End what runs in the frames. */
   close() {
     this.drop();
     this.frame?.remove();
     this.frame = undefined;
-    this.show(false);
+    this.shows(false);
   }
 
-  /** @param {boolean} isShown */
-  show(isShown) {
-    for (const part of this.code.parts()) part.toggleAttribute("data-previewed", isShown);
-    this.pre.querySelector(":scope > .tools > [data-action=preview]")?.setAttribute("aria-pressed", String(isShown));
+  /** End it all: nothing is shown any more. */
+  end() {
+    clearTimeout(this.timer);
+    this.shown = undefined;
+    this.close();
   }
 }
 
-/** @type {WeakMap<HTMLElement, Preview>} */
-const previews = new WeakMap();
 /** @type {Set<Preview>} Those that are in the page. */
 const shown = new Set();
 addEventListener("message", ({ source, data }) => {
   for (const one of shown) {
-    if (!one.pre.isConnected) shown.delete(one);
+    if (!one.place.isConnected) shown.delete(one);
     else if (source && source === (one.next ?? one.frame)?.contentWindow) one.answer(data);
   }
 });
-// Diagrams and pictures are drawn again in other colours.
+// Diagrams are drawn again in other colours.
 const recolour = () => {
   for (const one of shown) {
-    if (!one.frame || one.code.language === "html" || one.isDark === one.usesDark) continue;
-    one.shown = "";
+    if (!one.frame || one.kind !== "mermaid" || one.isDark === one.usesDark) continue;
+    one.shown = undefined;
     one.draw(0);
   }
 };
 new MutationObserver(recolour).observe(document.body, { attributeFilter: ["class"] });
 
-/** @typedef {{id: number, text: string, isDark: boolean, then: (said: any) => void}} Drawing */
-/** @type {{frame: HTMLIFrameElement, isReady: boolean, asked: Drawing[], timer: any} | undefined} The frame that draws diagrams. */
-let drawing;
-let drawings = 0;
-const endDrawing = () => {
-  const asked = drawing?.asked ?? [];
-  drawing?.frame.remove();
-  drawing = undefined;
+/** @typedef {{id: number, text: string, isDark: boolean, then: (said: any) => void}} Wish */
+/** @typedef {{frame: HTMLIFrameElement, isReady: boolean, asked: Wish[], timer: any}} Drawer */
+/** @type {Map<string, Drawer>} The frames that draw, by kind. */
+const drawers = new Map();
+let wishes = 0;
+/** @param {string} kind */
+const end = (kind) => {
+  const asked = drawers.get(kind)?.asked ?? [];
+  drawers.get(kind)?.frame.remove();
+  drawers.delete(kind);
   return asked;
 };
-/** Give the frame its next diagram, or end it after a while. One that takes too long ends with the frame. */
-const drawNext = () => {
-  if (!drawing?.isReady) return;
-  const { frame, asked: [first] } = drawing;
-  clearTimeout(drawing.timer);
-  if (!first) return void (drawing.timer = setTimeout(endDrawing, IDLE_MS));
-  const { id, text, isDark } = first, script = frame.dataset.script ?? "";
+/** Give a frame its next diagram, or end it after a while. One that takes too long ends with the frame. @param {string} kind @param {string} script */
+const drawNext = (kind, script) => {
+  const drawer = drawers.get(kind);
+  if (!drawer?.isReady) return;
+  const { frame, asked: [first] } = drawer;
+  clearTimeout(drawer.timer);
+  if (!first) return void (drawer.timer = setTimeout(() => end(kind), IDLE_MS));
+  const { id, text, isDark } = first;
   frame.contentWindow?.postMessage({ id, text, isDark }, "*");
-  drawing.timer = setTimeout(() => {
-    const [late, ...rest] = endDrawing();
+  drawer.timer = setTimeout(() => {
+    const [late, ...rest] = end(kind);
     late.then({ error: "it takes too long" });
-    for (const one of rest) diagram(script, one, one.then);
+    for (const one of rest) draw(kind, script, one, one.then);
   }, LONGEST_DRAWING_MS);
 };
-/** Draw a diagram when it is its turn. What the frame says of it is a stranger's. @param {string} script @param {{text: string, isDark: boolean}} what @param {(said: any) => void} then */
-function diagram(script, { text, isDark }, then) {
-  if (!drawing) {
-    const frame = make("iframe", { "aria-hidden": "true", tabIndex: -1, style: UNSEEN, "data-script": script, referrerPolicy: "no-referrer", sandbox: "allow-scripts", srcdoc: DRAWING(script) });
-    drawing = { frame, isReady: false, asked: [], timer: 0 };
-    document.body.append(frame);
-  }
-  drawing.asked.push({ id: ++drawings, text, isDark, then });
-  if (drawing.asked.length === 1) drawNext();
+/** Draw a diagram when it is its turn. What the frame says of it is a stranger's. @param {string} kind @param {string} script @param {{text: string, isDark: boolean}} what @param {(said: any) => void} then */
+function draw(kind, script, { text, isDark }, then) {
+  /** @type {Drawer} */
+  const drawer = drawers.get(kind) ?? { frame: make("iframe", { "aria-hidden": "true", tabIndex: -1, style: UNSEEN, "data-script": script, referrerPolicy: "no-referrer", sandbox: "allow-scripts", srcdoc: DRAWING(kind, script) }), isReady: false, asked: [], timer: 0 };
+  if (!drawer.frame.isConnected) document.body.append(drawer.frame);
+  drawers.set(kind, drawer);
+  drawer.asked.push({ id: ++wishes, text, isDark, then });
+  if (drawer.asked.length === 1) drawNext(kind, script);
 }
 addEventListener("message", ({ source, data }) => {
-  if (!drawing || source !== drawing.frame.contentWindow) return;
-  const [first] = drawing.asked;
-  if (data?.isReady) drawing.isReady = true;
-  else if (!first || data?.id !== first.id) return;
-  else drawing.asked.shift()?.then(data);
-  drawNext();
+  for (const [kind, drawer] of drawers) {
+    if (source !== drawer.frame.contentWindow) continue;
+    const [first] = drawer.asked;
+    if (data?.isReady) drawer.isReady = true;
+    else if (!first || data?.id !== first.id) continue;
+    else drawer.asked.shift()?.then(data);
+    drawNext(kind, drawer.frame.dataset.script ?? "");
+  }
 });
 
-/** @param {HTMLElement} pre @param {Code} code */
-function previewOf(pre, code) {
-  const preview = previews.get(pre) ?? new Preview(pre, code);
-  previews.set(pre, preview);
-  preview.code = code;
-  return preview;
-}
-
-/** Draw the code of a block, unless the reader has closed its preview. @param {HTMLElement} pre @param {Code} code */
-export function draw(pre, code) {
-  previewOf(pre, code).draw(DIAGRAM_MS);
-}
-
-/** Show what the code of a block makes, or the code again. @param {HTMLElement} pre @param {Code} code */
-export function toggle(pre, code) {
-  const preview = previewOf(pre, code);
-  preview.isClosed = Boolean(preview.frame);
-  [preview.shown, preview.note.hidden] = ["", true];
-  preview.isClosed ? preview.close() : preview.draw(0);
+/** @type {WeakMap<HTMLElement, Preview>} */
+const inside = new WeakMap();
+/** Draw a diagram in place of its code. One that has a fault is code, with the fault. @param {HTMLElement} pre @param {import("./blocks.js").Frames} frames */
+export function drawInside(pre, frames) {
+  const known = inside.get(pre);
+  if (known) return known.draw();
+  const note = make("p", { className: "note", role: "status", hidden: true }), place = make("div", { className: "preview", "data-own": "1" }, note);
+  pre.append(place);
+  const preview = new Preview(place, frames, {
+    source: () => ({ kind: kindOf(pre), text: codeOf(pre), isGrowing: isGrowing(pre) }),
+    shows: (isShown) => wholeBlock(pre).forEach((part) => part.toggleAttribute("data-previewed", isShown)),
+    says: (errors) => {
+      note.hidden = !errors.length;
+      note.textContent = frames.labels.previewFailed.replace("{why}", () => errors.at(-1) ?? "");
+    },
+  });
+  inside.set(pre, preview);
+  preview.draw();
 }

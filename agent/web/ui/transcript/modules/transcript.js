@@ -1,7 +1,7 @@
 // The transcript of a chat, in a page of one's own or as the script of `Transcript` in Gradio.
 import { listen } from "./actions.js";
 import { Drawing } from "./draw.js";
-import { make } from "./elements.js";
+import { make, styled } from "./elements.js";
 import { Editing } from "./editing.js";
 import { followEnd } from "./scroll.js";
 import { Speech } from "./speech.js";
@@ -11,12 +11,14 @@ import { showSources } from "./sources.js";
  * Draw a transcript in this element. Its events are called `transcript:copy`, `transcript:choose`, `transcript:retry` and
  * so on, and their details have the turn's id.
  * @param {HTMLElement} element
- * @param {{labels: Record<string, string>, language?: string, actions?: string[], height?: string, diagrams?: string,
- *   textOf?: (turn: string, part: string) => Promise<string>}} options `textOf` gives the text of an "answer" or of a
+ * @param {{labels: Record<string, string>, language?: string, actions?: string[], height?: string, diagrams?: Record<string, string>,
+ *   textOf?: (turn: string, part: string) => Promise<string>, render?: (text: string) => Promise<string[]>, canFix?: boolean}} options `textOf` gives the text of an "answer" or of a
  *   "message" as it was written. With it, a message is edited in its place: `transcript:edit` has the new text.
- *   `diagrams` is the address of Mermaid's module, which a frame without an origin must be able to load.
+ *   `diagrams` has the addresses of the modules that draw "mermaid" and "vega-lite", which a frame without an origin must
+ *   be able to load. `render` gives the blocks of a text in Markdown. `canFix`: a page sends the text of `transcript:fix`,
+ *   which asks for an artifact without the errors that its preview has reported.
  */
-export function mount(element, { labels, language, actions, height, diagrams, textOf }) {
+export function mount(element, { labels, language, actions, height, textOf, ...shows }) {
   const turns = make("div", { className: "turns" });
   const earlier = make("button", { type: "button", className: "earlier", hidden: true, "data-print": labels.notPrinted }, labels.earlier);
   const scroller = make("div", { className: "transcript", role: "log", "aria-live": "off", "aria-label": labels.chat, tabIndex: 0 }, earlier, turns);
@@ -25,7 +27,7 @@ export function mount(element, { labels, language, actions, height, diagrams, te
   if (height) scroller.style.maxHeight = height;
   const frame = make("div", { className: "transcript-frame" }, scroller, toEnd, said);
   element.append(frame);
-  const drawing = new Drawing(turns, labels, { language, actions, diagrams, hasTexts: Boolean(textOf) });
+  const drawing = new Drawing(turns, labels, { language, actions, shows, hasTexts: Boolean(textOf) });
   const speech = new Speech(drawing, said);
   /** @param {string} name @param {object} detail */
   const fire = (name, detail) => element.dispatchEvent(new CustomEvent(`transcript:${name}`, { detail, bubbles: true }));
@@ -96,21 +98,10 @@ export function mount(element, { labels, language, actions, height, diagrams, te
  * @param {{props: any, trigger: (name: string, data: object) => void, watch: (name: string, then: () => void) => void, events: string[]}} gradio
  */
 export async function connect(element, { props, trigger, watch, events }) {
-  await styled();
+  await styled("transcript.css");
   const { show } = mount(element, props);
   for (const name of events) element.addEventListener(`transcript:${name}`, (event) => trigger(name, /** @type {CustomEvent} */ (event).detail));
   const draw = () => show(props.value ?? []);
   watch("value", draw);
   draw();
-}
-
-/** Load the style sheet, once in a page. */
-function styled() {
-  const href = new URL("transcript.css", import.meta.url).href;
-  if ([...document.styleSheets].some((sheet) => sheet.href === href)) return Promise.resolve();
-  const link = make("link", { rel: "stylesheet", href });
-  return new Promise((loaded) => {
-    link.onload = link.onerror = () => loaded(undefined);
-    document.head.append(link);
-  });
 }
