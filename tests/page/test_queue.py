@@ -7,6 +7,7 @@ import pytest
 from playwright.sync_api import Locator, Route, expect
 
 from tests.conftest import CONFIG, App, Visitor, in_module
+from tests.peers.axe import grave
 from tests.support.scripted_server import Running
 
 pytestmark = pytest.mark.browser
@@ -113,6 +114,7 @@ def test_queued_message_steers_the_answer(
     visitor.say("!text Steered.")
     now = queued(visitor).get_by_role("button", name="Send now")
     expect(now).to_be_visible()
+    assert not grave(visitor.page)
     visitor.shot(f"{name}-1-queued")
     now.click()
     expect(queued(visitor)).to_contain_text("Sent: the model gets it at its next step")
@@ -123,6 +125,7 @@ def test_queued_message_steers_the_answer(
     expect(visitor.bubbles.filter(has_text="Steered.").last).to_be_visible()
     expect(queued(visitor)).to_be_hidden()
     visitor.idle()
+    assert not grave(visitor.page)
     visitor.shot(f"{name}-3-answered")
     kinds = "[...document.querySelectorAll('#chat .turn .bubble')].map((one) => one.dataset.kind)"
     shown = visitor.page.evaluate(kinds)

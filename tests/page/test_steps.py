@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.conftest import App, Visitor, becomes
+from tests.peers.axe import grave
 
 pytestmark = pytest.mark.browser
 
@@ -104,6 +105,7 @@ def test_output_of_a_running_tool_is_in_its_row(start_app: Callable[..., App], v
     expect(step.locator(".title")).to_have_text("Tell · 3 of 9")
     step.locator("summary").click()
     expect(step.locator("pre.output")).to_have_text("Reading <b>files</b>\n3 of 9")
+    assert not grave(visitor.page)
     visitor.shot("tool-output")
     visitor.stop.click()
     visitor.idle()
