@@ -358,7 +358,7 @@ def test_page_speaks_visitor_language(visit: Visit, app: App, language: str) -> 
 
     expect(page.locator("#greeting")).to_have_text(words(_("What can I help with?")))
     examples = page.get_by_role("group", name=words(_("Examples")), exact=True)
-    for name in ("question", "riddle", "code", "table"):
+    for name in ("document", "tool", "preview", "question"):
         expect(examples.get_by_role("button", name=words(TITLES[name]), exact=True)).to_be_visible()
     expect(page.locator("#new")).to_have_text(words.template(WIDGETS["new_chat"]))
     expect(page.locator("#about")).to_have_text(f"Qwen3-8B · {words(_('a vLLM server'))}")

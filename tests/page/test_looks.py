@@ -14,6 +14,7 @@ from agent.models.weights import SMOLLM2
 from agent.web.ui.examples import examples
 from agent.web.ui.theme import COLOURS
 from tests.conftest import App, Visit, becomes
+from tests.peers.axe import grave
 from tests.support.scripted_server import Config, running
 
 
@@ -188,6 +189,7 @@ def test_examples_use_a_document_and_a_tool(start_app: Callable[..., App], visit
         own = start_app('[agent]\ntools = ["agent.tools.builtin:calculate"]\n', VLLM_BASE_URL=server.base_url)
         visitor = visit(own.url)
         expect(visitor.examples).to_have_count(4)
+        assert not grave(visitor.page)
         visitor.shot("empty-tools")
         visitor.examples.filter(has_text="Ask about a document").click()
         expect(visitor.caption).to_be_visible()

@@ -4,6 +4,7 @@ import pytest
 from playwright.sync_api import Locator, Route, expect
 
 from tests.conftest import App, Visit, Visitor
+from tests.peers.axe import grave
 from tests.support.scripted_server import Running
 
 LONG = "!tokens 4000 @100"
@@ -92,6 +93,7 @@ def test_queued_message_steers_the_answer(app: App, visit: Visit, model_server: 
     visitor.say("!text Steered.")
     now = queued(visitor).get_by_role("button", name="Send now")
     expect(now).to_be_visible()
+    assert not grave(visitor.page)
     visitor.shot(f"{name}-1-queued")
     now.click()
     expect(queued(visitor)).to_contain_text("Sent: the model gets it at its next step")
@@ -102,6 +104,7 @@ def test_queued_message_steers_the_answer(app: App, visit: Visit, model_server: 
     expect(visitor.bubbles.filter(has_text="Steered.").last).to_be_visible()
     expect(queued(visitor)).to_be_hidden()
     visitor.idle()
+    assert not grave(visitor.page)
     visitor.shot(f"{name}-3-answered")
     kinds = "[...document.querySelectorAll('#chat .turn .bubble')].map((one) => one.dataset.kind)"
     shown = visitor.page.evaluate(kinds)

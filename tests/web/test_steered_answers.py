@@ -23,10 +23,12 @@ from agent.rendering.bubbles import Turn
 from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.transfer.export import Exporter
 from agent.transfer.portable import read_conversation
+from agent.transfer.shared import shared_entries
 from agent.web.chat.answers import LiveRun
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.sent_message import MessageId
+from agent.web.chat.transcript import to_turns
 from agent.web.chat.visitor import Visitor
 from agent.web.conversation_routes import answer_error
 from agent.web.message_routes import MessageRoutes
@@ -231,6 +233,8 @@ async def test_exports_and_copies_keep_its_place(house: House) -> None:
     assert re.search(r"look.*You.*!text Steered.*Steered", await saved("markdown"), re.DOTALL)
     [_, fields, *_] = json.loads(await saved("json"))
     read = read_conversation(fields, lambda _: None)
+    [linked] = to_turns([*shared_entries(read.entries, ENGLISH, with_files=False)])
+    assert [bubble.first.type for bubble in linked.bubbles][2:] == ["user_message", "output_text"]
     imported = await house.store.save(replace(read.record, owner="ann"), read.entries)
     assert [kinds(one) for one in await house.turns(imported.id)] == [kinds(turn)]
     copy = await house.page.branches.copy(ANN, chat, turn["id"])
