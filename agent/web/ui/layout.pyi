@@ -1,0 +1,249 @@
+"""The layout of the page: its widgets and their places. `agent.web.ui.events` connects them."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from agent.i18n.translator import LANGUAGES, Translator
+from agent.web.chat.choices import TEMPERATURE
+from agent.web.gradio_compat.login import log_in_visitors
+from agent.web.ui.composer.component import Composer
+from agent.web.ui.page_text import WIDGETS, keep_days, translated
+
+CALLS = (
+    "look",
+    "attached",
+    "models",
+    "pick",
+    "reset",
+    "switch",
+    "forget",
+)
+"""The events with which the page's scripts call the server: see `call` in gradio.js."""
+ON_LOAD = (
+    f"const calls = {json.dumps(CALLS)};"
+    + """
+document.addEventListener("gradio-call", ({ detail }) => calls.includes(detail) && trigger(detail));
+document.documentElement.toggleAttribute("data-calls", true);
+document.dispatchEvent(new Event("gradio-calls"));
+"""
+)
+LOCALES = {locale: locale for locale in LANGUAGES} | {"zh-CN": "zh", "zh-TW": "zh"}
+"""The page's language code by Gradio's locale."""
+
+from gradio.events import Dependency
+
+class OpenSlider(gr.Slider):
+    """A slider that hands on what was typed into it. Gradio raises an error in English for a value beyond its ends."""
+
+    is_template = True  # in the browser it is Gradio's
+
+    def preprocess(self, payload: float) -> float:
+        """Return the value as it was typed. The handlers clip it."""
+        return payload
+    from typing import Callable, Literal, Sequence, Any, TYPE_CHECKING
+    from gradio.blocks import Block
+    if TYPE_CHECKING:
+        from gradio.components import Timer
+        from gradio.components.base import Component
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsWidgets:
+    """The widgets of the settings panel."""
+
+    system: gr.Textbox
+    reasoning: gr.Checkbox
+    tools: gr.Checkbox
+    extract_text: gr.Checkbox
+    temperature: gr.Slider
+    max_tokens: gr.Number
+    login: gr.LoginButton | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChatWidgets:
+    """The widgets above the composer: the bar and the conversation.
+
+    live.js draws the conversation into `view`. The scripts call the server through it: each of `CALLS` is an event of
+    it, and its value is what the server tells the scripts.
+    """
+
+    notice: gr.HTML
+    switch: gr.HTML
+    view: gr.HTML
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The widgets of the key panel. `said` tells which key is missing or used."""
+
+    said: gr.HTML
+    key: gr.Textbox
+    forget: gr.HTML
+
+
+@dataclass(frozen=True, slots=True)
+class ComposerWidgets:
+    """The composer, the model menu, and the texts around them.
+
+    `model` and `chosen` show nothing and have data: the id of the chosen model, which events send, and what
+    options.js is told of it.
+    """
+
+    keys: Keys
+    links: gr.HTML
+    attached: gr.HTML
+    box: Composer
+    model: gr.HTML
+    chosen: gr.HTML
+    about: gr.HTML
+    examples: gr.HTML
+
+
+@dataclass(frozen=True, slots=True)
+class Widgets:
+    """All widgets of the page."""
+
+    settings: SettingsWidgets
+    chat: ChatWidgets
+    composer: ComposerWidgets
+    timer: gr.Timer
+    sign_of_life: gr.Timer
+
+
+def i18n(days: float = 0) -> gr.I18n:
+    """Return the texts of widgets that never change, in the form that Gradio sends to the browser.
+
+    See `agent.web.ui.page.build` for the `days`.
+    """
+    kept = keep_days(days)
+    return gr.I18n(
+        **{
+            locale: translated(WIDGETS, language) | {"keep_days": Translator(language)(kept)}
+            for locale, language in LOCALES.items()
+        }
+    )
+
+
+def static(key: str) -> Any:
+    """Return a text that the browser looks up in `i18n`."""
+    return gr.I18n()(key)
+
+
+def lay_out(title: str, *, sign_of_life: float, login: bool, fleeting: bool, days: float) -> Widgets:
+    """Create the widgets of the page, inside a `gr.Blocks`. See `agent.web.ui.page.build` for the arguments.
+
+    Widgets hold no conversation.
+    """
+    view = gr.HTML(elem_id="chat", padding=False, html_template="", js_on_load=ON_LOAD, render=False)
+    with gr.Column(elem_id="page"):
+        _bar(title)
+        settings = _settings(login=login, days=days)  # here, where the focus comes to its button
+        chat = _chat(view)
+        composer = _composer()
+        if fleeting:
+            gr.HTML(f"<p>{static('fleeting')}</p>", elem_id="fleeting", padding=False)
+    return Widgets(
+        settings=settings,
+        chat=chat,
+        composer=composer,
+        timer=gr.Timer(1.0, active=False),
+        sign_of_life=gr.Timer(sign_of_life, active=False),
+    )
+
+
+def _settings(*, login: bool, days: float) -> SettingsWidgets:
+    with gr.Sidebar(open=False, elem_id="settings", width=300, position="right"):
+        gr.HTML(f"<h2>{static('settings')}</h2>", padding=False)
+        gr.HTML(f"<p>{static('settings_hold')}</p>", padding=False)
+        settings = SettingsWidgets(
+            system=gr.Textbox(
+                label=static("system"), lines=3, max_lines=10, placeholder=static("system_how"), elem_id="system"
+            ),
+            reasoning=gr.Checkbox(label=static("reasoning"), value=True, elem_id="reasoning"),
+            tools=gr.Checkbox(label=static("tools"), value=False, elem_id="tools"),
+            extract_text=gr.Checkbox(
+                label=static("extract_text"), info=static("extract_text_how"), value=False, elem_id="extract-text"
+            ),
+            temperature=OpenSlider(
+                0, 2, value=TEMPERATURE, step=0.05, label=static("temperature"), elem_id="temperature"
+            ),
+            max_tokens=gr.Number(
+                None, label=static("max_tokens"), placeholder=static("no_limit"), precision=0, elem_id="max-tokens"
+            ),
+            login=_login_button() if login else None,
+        )
+        if days:
+            gr.HTML(f"<p>{static('keep_days')}</p>", elem_id="keep-days", padding=False)
+        gr.HTML("<section></section>", elem_id="own-data", padding=False)  # settings.js writes into it
+    return settings
+
+
+def _login_button() -> gr.LoginButton:
+    log_in_visitors()
+    # Its icon is a file in Gradio's cache, which no visitor can read.
+    return gr.LoginButton("Log in with Hugging Face", "Log out ({})", icon=None, size="md", elem_id="login")
+
+
+def _bar(title: str) -> None:
+    """Create the bar above the chat."""
+    with gr.Column(elem_id="bar"):  # page.css makes it a row, which would be another component to load
+        toggle = '<button type="button" aria-label="Chats"></button>'  # chats.js makes the list that it opens
+        gr.HTML(toggle, elem_id="chats-toggle", padding=False)
+        gr.HTML(f'<button type="button">{static("new_chat")}</button>', elem_id="new", padding=False)
+        gr.HTML(f"<h1>{title}</h1>", elem_id="name", padding=False)
+        gr.HTML('<button type="button" aria-label="Share"></button>', elem_id="share-chat", padding=False)  # chats.js
+        gr.HTML('<button type="button" aria-label="Keyboard shortcuts">?</button>', elem_id="help", padding=False)
+
+
+def _chat(view: gr.HTML) -> ChatWidgets:
+    notice = gr.HTML(elem_id="notice", padding=False)
+    switch = gr.HTML(elem_id="switch", padding=False)  # options.js hears its button
+    gr.HTML(f"<p>{static('greeting')}</p>", elem_id="greeting", padding=False)
+    view.render()  # live.js draws into it
+    return ChatWidgets(notice=notice, switch=switch, view=view)
+
+
+def _keys() -> Keys:
+    with gr.Column(elem_id="key"):
+        return Keys(
+            said=gr.HTML(elem_id="key-said", padding=False, visible=False),
+            key=gr.Textbox(
+                elem_id="key-box",
+                label=static("key"),
+                show_label=False,
+                type="password",
+                submit_btn="Use this key",
+                visible=False,
+                html_attributes=gr.InputHTMLAttributes(autocomplete="off"),
+            ),
+            forget=gr.HTML(elem_id="key-forget", padding=False),  # options.js hears its button
+        )
+
+
+def _composer() -> ComposerWidgets:
+    with gr.Column(elem_id="foot"):  # the box, and what is said above it
+        keys = _keys()
+        # attachments.js writes into the first one.
+        links = gr.HTML('<div role="status"><ul></ul></div>', elem_id="links", padding=False)
+        attached = gr.HTML(elem_id="attached", padding=False)
+        gr.HTML("<div></div>", elem_id="sending", padding=False)  # live.js writes into it
+        with gr.Column(elem_id="dock"):
+            box = Composer(elem_id="composer")  # shared.js draws into it
+    model = gr.HTML(html_template="", visible="hidden")
+    chosen = gr.HTML(html_template="", visible="hidden")
+    about = gr.HTML(elem_id="about", padding=False)
+    examples = gr.HTML(elem_id="examples", padding=False)
+    return ComposerWidgets(
+        keys=keys,
+        links=links,
+        attached=attached,
+        box=box,
+        model=model,
+        chosen=chosen,
+        about=about,
+        examples=examples,
+    )
