@@ -1,7 +1,8 @@
 """Attacks with requests that are made to be slow to read. Each returns how often each status was answered."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
 from time import monotonic
 
 import httpx
@@ -46,6 +47,17 @@ def long_names(url: str, names: Sequence[str]) -> dict[str, int]:
     return dict(found)
 
 
+def long_heads(url: str, headers: Mapping[str, str], paths: Sequence[str] = ("/", "/conversations")) -> dict[str, int]:
+    """Ask again and again with these headers, besides the cookie."""
+    at = cycle(paths)
+
+    def ask(client: Client) -> httpx.Response:
+        cookie = "; ".join(f"{name}={value}" for name, value in client.http.cookies.items())
+        return client.http.get(next(at), headers={**headers, "cookie": cookie + headers.get("cookie", "")})
+
+    return _repeat(url, ask)
+
+
 def _repeat(url: str, ask: Callable[[Client], httpx.Response], address: str = "") -> dict[str, int]:
     found, until = Counter[str](), monotonic() + SECONDS
     with Client(url, x_forwarded_for=address) as client:
@@ -61,6 +73,8 @@ def _repeat(url: str, ask: Callable[[Client], httpx.Response], address: str = ""
 
 ATTACKS: dict[str, Callable[[str], object]] = {
     **{f"an event of {name}": lambda url, body=body: events(url, body) for name, body in BODIES.items()},
+    "requests of 6,000 headers": lambda url: long_heads(url, {f"x{number}": "a" for number in range(6_000)}),
+    "cookies without names": lambda url: long_heads(url, {"cookie": ";" * 58_000}),
     "imports with new cookies": lambda url: newcomers(url, "/import", b"[" * MB),
     "uploads with new cookies": lambda url: newcomers(url, f"{API}upload", b"x" * MB),
     "names of more than 255 bytes": lambda url: long_names(url, ["x" * 256, "x" * 300 + ".js", "x/" * 3000]),

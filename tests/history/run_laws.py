@@ -708,9 +708,11 @@ async def run_of_deleted_conversation_is_gone(trial: Trial) -> None:
 @law("events", "processes")
 async def dead_and_stopped_writers_lose_their_runs(trial: Trial) -> None:
     """The runs of a killed process and of one that stands still are lost in time, and no others."""
-    kept, record = await _begun(trial, run="living")
     killed, stopped = await trial.process(begin, "killed"), await trial.process(begin, "stopped")
     same([await killed.read(), await stopped.read()], ["begun"] * 2, "the two processes")
+    kept, record = await _begun(
+        trial, run="living"
+    )  # last, because the processes can take longer to start than a lease
     stopped.send_signal(signal.SIGSTOP)
     await killed.kill()
     same(await _states(kept), {"living": False, "killed": False, "stopped": False}, "the runs at first")

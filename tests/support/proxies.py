@@ -88,8 +88,8 @@ def self_signed(folder: Path) -> tuple[Path, Path]:
 
 
 @contextmanager
-def running_proxy(name: str, argv: Sequence[str], folder: str, port: int) -> Iterator[None]:
-    """Run a proxy until the block ends. The block begins when it listens."""
+def running_proxy(name: str, argv: Sequence[str], folder: str, port: int) -> Iterator[int]:
+    """Run a proxy until the block ends. The block begins when it listens, and gets the id of its process."""
     with Path(folder, "said").open("wb") as log:
         env = {**os.environ, "HOME": folder, "XDG_DATA_HOME": folder, "XDG_CONFIG_HOME": folder}
         process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, cwd=folder)
@@ -101,7 +101,7 @@ def running_proxy(name: str, argv: Sequence[str], folder: str, port: int) -> Ite
             time.sleep(0.05)
         else:
             pytest.fail(f"{name} does not start: {Path(folder, 'said').read_text()[-2000:]}")
-        yield
+        yield process.pid
     finally:
         process.terminate()
         process.wait(60)
@@ -127,5 +127,5 @@ def replicas_proxy(folder: str, port: int, pages: tuple[int, int], crt: Path, ke
         "/etc/nginx/certificates/crt": str(crt),
         "/etc/nginx/certificates/key": str(key),
     }
-    with running_proxy("nginx", nginx_command(folder, changed("replicas.conf", changes)), folder, port):
-        yield int(Path(folder, "pid").read_text())
+    with running_proxy("nginx", nginx_command(folder, changed("replicas.conf", changes)), folder, port) as process:
+        yield process

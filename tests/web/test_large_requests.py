@@ -38,9 +38,11 @@ from agent.web.middleware.requests import (
     LARGE_BODIES,
     LARGE_BODIES_ALWAYS,
     MAX_BODY,
+    MAX_HEADERS,
     MAX_NODES,
     EventBodies,
     RequestRefused,
+    locate,
     parse_object,
 )
 from agent.web.middleware.uploads import UploadForm
@@ -207,6 +209,20 @@ def test_too_long_address_is_refused_with_a_sentence(app: App, size: int) -> Non
             refused.append((status, text))
     assert {status for status, _text in refused} <= {400, 414}, Counter(refused)
     assert all("too long" in text or "Invalid HTTP request" in text for _status, text in refused)
+
+
+async def test_head_of_a_request_is_read_in_short_time() -> None:
+    """Each look for a header reads them all, and a cookie header can have 60,000 cookies."""
+    headers, secret = [(b"host", b"chat.example")], VisitorCookies("a secret of this test")
+    visitor, value = secret.mint()
+    jar = CookieJar(secure=False)
+    headers.append((b"cookie", f"{jar.name}={value}{'; a=b' * 10_000}; {jar.name}=late".encode()))
+    scope = {"type": "http", "path": "/", "query_string": b"", "headers": headers}
+    assert secret.read(*jar.values(locate(scope, ""))) == visitor
+    scope["headers"] = [*headers, *((b"x", b"y") for _ in range(MAX_HEADERS))]
+    with pytest.raises(RequestRefused) as refused:
+        locate(scope, "")
+    assert refused.value.status == 431
 
 
 ID = "0" * 32

@@ -129,7 +129,11 @@ def source_of(program: str, element: Mapping[str, Any], *names: str) -> str:
     """Return `Conversation.source` of a chat: its id in the first of these fields, or a digest of it if it has none."""
     id_ = next((found for name in names if (found := text(element.get(name)).strip())), "")
     if not id_ or len(id_) > MAX_SOURCE:
-        id_ = sha256((id_ or json.dumps(element, sort_keys=True)).encode("utf-8", "replace")).hexdigest()
+        digest = sha256()
+        # Piece by piece, because no other thread can run while `json.dumps` writes a long element.
+        for piece in [id_] if id_ else json.JSONEncoder(sort_keys=True).iterencode(element):
+            digest.update(piece.encode("utf-8", "replace"))
+        id_ = digest.hexdigest()
     return f"{program}:{id_.encode('utf-8', 'replace').decode()}"
 
 

@@ -37,6 +37,8 @@ LARGE_BODIES_ALWAYS = 4
 MAX_SEGMENT = 255
 """Bytes of a file name. No system has files with longer names."""
 MAX_PATH = 2048
+MAX_HEADERS = 200
+"""The most headers of a request. Browsers and proxies send some dozens, and each look for one reads them all."""
 MAX_URL = 32_768
 """Bytes of a path with its query. Libraries refuse longer ones in their own ways."""
 
@@ -49,6 +51,7 @@ SENTENCES = {
     414: "The address is too long.",
     421: "This server has no page of that name: name it under [server] hosts, or in SWITCHBOARD_HOSTS.",
     429: "Too many requests at once. Try again in a moment.",
+    431: "The request has too many headers.",
     500: "Something went wrong.",
 }
 
@@ -72,6 +75,8 @@ def locate(scope: Scope, prefix: str) -> Scope:
     refused, because they would be checked as one path and routed as another.
     """
     path: str = scope["path"]
+    if len(scope["headers"]) > MAX_HEADERS:
+        raise RequestRefused(431)
     if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > MAX_URL:
         raise RequestRefused(414)
     if not _is_possible(path):

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
+from itertools import islice
 from pathlib import Path
 from tempfile import mkstemp
 from urllib.parse import quote
@@ -37,6 +38,8 @@ KEY_LENGTH = 43
 MIN_SECRET_LENGTH = 16
 """The fewest characters of a key from the environment. A visitor could find a shorter one by trying."""
 MAX_KEY_FILE_BYTES = 64 * 1024
+MAX_COOKIES = 1000
+"""The cookies of a request that are looked at. Browsers send at most some hundreds."""
 _MAX_SEGMENTS = 6
 
 _PORT = re.compile(r":(\d{1,5})$")
@@ -80,9 +83,10 @@ class CookieJar:
         return "/" if self.secure else self.prefix or "/"
 
     def values(self, scope: Scope, name: str = "") -> set[str]:
-        """Return the different values in a request, under this name or another one."""
-        pairs = (pair.partition("=") for header in Headers(scope=scope).getlist("cookie") for pair in header.split(";"))
-        return {value.strip() for key, _, value in pairs if key.strip() == (name or self.name)}
+        """Return the different values in a request, under this name or another one, among its first cookies."""
+        wanted, headers = name or self.name, Headers(scope=scope).getlist("cookie")
+        pairs = islice((pair.partition("=") for header in headers for pair in header.split(";")), MAX_COOKIES)
+        return {value.strip() for key, _, value in pairs if key.strip() == wanted}
 
     def setting(self, value: str) -> str:
         """Return the header that sets this value."""
