@@ -115,8 +115,8 @@ async def test_files_of_the_branch_in_use_stay_remembered() -> None:
         [entry] = chain(names(file))
         record = await store.save(Conversation(owner="ann", head_id=entry.id), [entry])
         tokens.append((await links.create("ann", record.id, LinkChoices(days=None, with_files=True)))[0])
-        await links.owner_of_file(tokens[-1], file)
         await links.owner_of_file(tokens[0], file)
+        await links.owner_of_file(tokens[-1], file)
     store.reads = 0
     await links.owner_of_file(tokens[0], file)
     assert store.reads == 0
