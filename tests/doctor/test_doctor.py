@@ -162,20 +162,9 @@ async def test_weak_sandbox_is_a_warning(
 async def test_healthy_setup_has_no_findings(env: Env, model: ModelServer) -> None:
     said = await found(env)
     assert {name: one.message for name, one in said.items() if one.state == "fault"} == {}
-    for name in (
-        "python",
-        "packages",
-        "settings",
-        "server",
-        "version",
-        "tools",
-        "reasoning",
-        "streams",
-        "store",
-        "disk",
-        "port",
-    ):
-        assert said[name].state == "ok", said[name]
+    fine = {name for name, one in said.items() if one.state == "ok"}
+    assert fine >= {"python", "packages", "settings", "store", "disk", "port"}
+    assert fine >= {"server", "version", "tools", "reasoning", "streams"}
     assert [bool(body.get("tools")) for body in model.asked] == [True, False]
     assert all(body["max_tokens"] <= 256 for body in model.asked)
 
@@ -216,12 +205,20 @@ async def test_no_secret_is_printed(env: Env, online: bool) -> None:
 # Settings and packages
 
 
-async def test_bad_setting_does_not_stop_other_checks(env: Env) -> None:
-    said = await found(env | {"GRADIO_SERVER_PORT": "eighty"})
-    assert said["settings"].state == "fault"
-    assert "GRADIO_SERVER_PORT" in said["settings"].message
-    assert "packages" in said
-    assert "chromium" in said
+@pytest.mark.parametrize(
+    ("bad", "name", "state", "words"),
+    [
+        ({"GRADIO_SERVER_PORT": "eighty"}, "settings", "fault", "GRADIO_SERVER_PORT"),
+        ({"SWITCHBOARD_STORE": "memory"}, "store", "warning", ""),
+        ({"GRADIO_SERVER_NAME": "192.0.2.1"}, "port", "fault", ""),
+        ({"SPACE_ID": "me/mine", "GRADIO_SERVER_NAME": "127.0.0.1"}, "space", "fault", ""),
+    ],
+    ids=["settings", "memory", "address", "Space"],
+)
+async def test_bad_setting_does_not_stop_other_checks(env: Env, bad: Env, name: str, state: str, words: str) -> None:
+    said = await found(env | bad)
+    assert (said[name].state, words in said[name].message) == (state, True)
+    assert {"packages", "chromium"} <= said.keys()
 
 
 def test_unlocked_packages_are_reported(env: Env, tmp_path: Path) -> None:
@@ -238,17 +235,12 @@ def test_unlocked_packages_are_reported(env: Env, tmp_path: Path) -> None:
 # The model server
 
 
-@pytest.mark.parametrize(
-    ("key", "part", "cure"),
-    [("wrong", "was rejected", "Set VLLM_API_KEY"), ("", "was rejected", "Set VLLM_API_KEY")],
-    ids=["a wrong key", "no key"],
-)
-async def test_refused_key_is_reported(env: Env, key: str, part: str, cure: str) -> None:
+async def test_refused_key_is_reported(env: Env) -> None:
     with running(Config(api_key="right")) as server:
-        said = await found(env | {"VLLM_BASE_URL": server.base_url, "VLLM_API_KEY": key})
-        assert said["server"].state == "fault"
-        assert part in said["server"].message
-        assert said["server"].fix.startswith(cure)
+        for key in ("wrong", ""):
+            said = (await found(env | {"VLLM_BASE_URL": server.base_url, "VLLM_API_KEY": key}))["server"]
+            assert (said.state, "was rejected" in said.message) == ("fault", True)
+            assert said.fix.startswith("Set VLLM_API_KEY")
         assert (await found(env | {"VLLM_BASE_URL": server.base_url, "VLLM_API_KEY": "right"}))["server"].state == "ok"
 
 
@@ -288,6 +280,7 @@ FLAWS: dict[str, tuple[str, Any, str, str, str]] = {
     "no reasoning": ("said", (200, {"content": "Yes."}), "reasoning", "warning", "--reasoning-parser qwen3"),
     "no end": ("done", "", "streams", "warning", "agent.conformance"),
     "an old vLLM": ("version", {"version": "0.8.5.post1"}, "version", "warning", "Update vLLM"),
+    "another server": ("version", {"detail": "Not Found"}, "version", "ok", ""),
 }
 
 
@@ -303,11 +296,6 @@ async def test_missing_server_flags_are_reported(
     said = (await found(env))[name]
     assert said.state == state
     assert cure in said.fix
-
-
-async def test_version_is_checked_for_vllm_only(env: Env, model: ModelServer) -> None:
-    model.version = {"detail": "Not Found"}
-    assert (await found(env))["version"].state == "ok"
 
 
 # Embeddings
@@ -427,10 +415,6 @@ async def test_settings_of_a_redis_server_are_checked(env: Env, tmp_path: Path) 
     assert "hunter2" not in said.message
 
 
-async def test_history_in_memory_is_reported(env: Env) -> None:
-    assert (await found(env | {"SWITCHBOARD_STORE": "memory"}))["store"].state == "warning"
-
-
 @pytest.mark.parametrize(
     ("media", "state", "message"),
     [
@@ -495,10 +479,6 @@ async def test_used_port_is_reported(env: Env) -> None:
         said = (await found(env | {"GRADIO_SERVER_PORT": str(taken.getsockname()[1])}))["port"]
     assert said.state == "fault"
     assert "GRADIO_SERVER_PORT" in said.fix
-
-
-async def test_address_of_another_machine_is_reported(env: Env) -> None:
-    assert (await found(env | {"GRADIO_SERVER_NAME": "192.0.2.1"}))["port"].state == "fault"
 
 
 def local(env: Env) -> Env:
@@ -580,22 +560,13 @@ async def test_chromium_is_checked(env: Env, tmp_path: Path, monkeypatch: pytest
 async def test_space_without_storage_or_secrets_is_warned(env: Env) -> None:
     bare = {name: value for name, value in env.items() if name != "VLLM_BASE_URL"}
     said = await found(bare | {"SPACE_ID": "me/mine", "SWITCHBOARD_OFFLINE": "1"})
-    assert {name: said[name].state for name in ("space", "storage", "secrets")} == {
-        "space": "ok",
-        "storage": "warning",
-        "secrets": "warning",
-    }
+    assert [said[name].state for name in ("space", "storage", "secrets")] == ["ok", "warning", "warning"]
     assert "SWITCHBOARD_SECRET" in said["secrets"].fix
     assert "lost" in said["storage"].message
     keyed = env | {"SPACE_ID": "me/mine", "SWITCHBOARD_SECRET": "long", "HF_TOKEN": "hf_1234567"}
     assert "secrets" not in await found(keyed)
     keyless = bare | {"SPACE_ID": "me/mine", "SWITCHBOARD_SECRET": "long", "SWITCHBOARD_OFFLINE": "1"}
     assert "no secret holds a provider's key" in (await found(keyless))["secrets"].message
-
-
-async def test_unreachable_space_is_reported(env: Env) -> None:
-    said = await found(env | {"SPACE_ID": "me/mine", "GRADIO_SERVER_NAME": "127.0.0.1"})
-    assert said["space"].state == "fault"
 
 
 def test_make_doctor_succeeds(env: Env, tmp_path: Path) -> None:

@@ -185,10 +185,11 @@ async def test_only_this_user_can_read_the_files(tmp_path: Path) -> None:
         async with aclosing(await JsonStore.open(tmp_path / "new" / "history")) as store:
             record, _ = await started(store)
             await store.runs.append(events_of(record, 1))
-            modes = {path.is_dir(): path.stat().st_mode & 0o777 for path in (tmp_path / "new").rglob("*")}
+            files = [path for path in (tmp_path / "new").rglob("*") if path.is_file()]
+            modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "new" / "history", *files)}
     finally:
         os.umask(before)
-    assert modes == {True: 0o700, False: 0o600}
+    assert modes == {0o700, 0o600}, "that of the folder, and of each file in it"
     (tmp_path / "new" / "history").chmod(0o755)
     await (await JsonStore.open(tmp_path / "new" / "history")).aclose()
     assert (tmp_path / "new" / "history").stat().st_mode & 0o777 == 0o700

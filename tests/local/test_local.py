@@ -463,22 +463,23 @@ async def test_broken_usual_server_keeps_nobody_waiting(
             await local.ready()
 
 
-@pytest.mark.parametrize(
-    ("files", "kind"),
-    [
-        ({"/v1/models": b"<html>a router's page</html>"}, "malformed"),
-        ({"/v1/models": b'{"data": []}'}, "malformed"),
-        ({"/v1/models": b'{"data": [{"id": null}, 3]}'}, "malformed"),
-        ({}, "malformed"),
-    ],
-    ids=["html", "no model", "nonsense", "404"],
-)
-async def test_other_server_is_recognised(files: dict[str, bytes], kind: str) -> None:
-    with serving(files=files) as server:
+NO_LISTS: dict[str, tuple[dict[str, bytes], str | None, str, int | None]] = {
+    "html": ({"/v1/models": b"<html>a router's page</html>"}, None, "malformed", None),
+    "no model": ({"/v1/models": b'{"data": []}'}, None, "malformed", None),
+    "nonsense": ({"/v1/models": b'{"data": [{"id": null}, 3]}'}, None, "malformed", None),
+    "404": ({}, None, "malformed", 404),
+    "wrong key": (listing(id="m"), "Bearer right", "key", 401),
+}
+
+
+@pytest.mark.parametrize("name", NO_LISTS)
+async def test_other_server_is_recognised(name: str) -> None:
+    files, login, kind, status = NO_LISTS[name]
+    with serving(files=files, login=login) as server:
         with pytest.raises(ProviderError) as refused:
             await discover(Endpoint(f"{server.url}/v1", "s3cret"))
-        assert refused.value.kind == kind
-        assert "s3cret" not in str(refused.value)
+        assert (refused.value.kind, "s3cret" in str(refused.value)) == (kind, False)
+        assert refused.value.status == status
 
 
 CHATS = "qwen3:8b"
@@ -505,16 +506,6 @@ async def test_models_keep_the_order_of_their_server() -> None:
         assert await embedder.name() == names[-1]
     first, *others = [one["id"] for one in json.loads(listed)["data"] if one["id"] != "openai/*"]
     assert names == [*others, first]
-
-
-async def test_wrong_key_is_recognised(tmp_path: Path) -> None:
-    with (
-        serving(files=listing(id="m"), login="Bearer right") as server,
-        pytest.raises(ProviderError, match="was rejected") as refused,
-    ):
-        await discover(Endpoint(f"{server.url}/v1", "wr0ng"))
-    assert (refused.value.kind, refused.value.status) == ("key", 401)
-    assert "wr0ng" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

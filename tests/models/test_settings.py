@@ -56,6 +56,7 @@ SAID = {
     "a link that is not shared": ("", {"SHARE": "false"}, "share", False),
     "the environment over the file": ("[server]\nport = 1", {"GRADIO_SERVER_PORT": "2"}, "port", 2),
     "an empty variable says nothing": ("[server]\nport = 1", {"GRADIO_SERVER_PORT": ""}, "port", 1),
+    "a 0 that is not offline": ("", {"SWITCHBOARD_OFFLINE": "0"}, "local", LocalSettings()),
     "where others serve": (
         '[local]\ncache_dir = "c"\ndownloads = true',
         {"VLLM_BASE_URL": "http://127.0.0.1:8000/", "VLLM_API_KEY": "k", "SWITCHBOARD_OFFLINE": "1"},

@@ -1,15 +1,14 @@
 """Every dialect against aimock, an independent model server: how we read its answers, and how it reads our requests."""
 
-import base64
 import json
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 from pydantic_ai.messages import BinaryContent, ModelResponse, ThinkingPart
 
-from agent import Agent, Context, Endpoint, Limits, ProviderError, RunResult, connect
+from agent import Agent, Context, Endpoint, Limits, RunResult, connect
 from agent.models.catalog import load_catalog
 from tests.peers.aimock import Aimock, aimock
 from tests.peers.tee import Tee, tee
@@ -22,11 +21,7 @@ KEY = "unit0123456789abcdef"
 SYSTEM = "Answer in a word."
 TEXT = "Grüße — two\n\n  lines of `text` 🙂\n"
 THOUGHT = "Let me see.\nIt is a sum."
-LONG = "One word after another. " * 12
 USAGE = {"prompt_tokens": 12, "completion_tokens": 7, "total_tokens": 19}
-PNG = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-)
 WAV = ready()
 
 Bubbles = list[tuple[str, Any]]
@@ -35,20 +30,12 @@ JSON = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Dialect:
-    """A model for the tests of one dialect.
-
-    `base` is its endpoint's path, `asked` the path of a request, `key` the header with the API key. `user` finds the
-    user's last message in a body. `picture` and `sound` are the parts that attachments become, None if the model
-    supports none.
-    """
+    """A model, the path of its endpoint, the path of a request, and the header with the API key."""
 
     model: str
     base: str
     asked: str
-    key: tuple[str, str]
-    user: Callable[[Any], list[Any]]
-    picture: JSON | None = None
-    sound: JSON | None = None
+    key: tuple[str, str] = ("authorization", f"Bearer {KEY}")
     needs_sound: bool = False
 
     def says(self, text: str) -> list[Any]:
@@ -56,51 +43,18 @@ class Dialect:
         return [text, BinaryContent(WAV, media_type="audio/wav")] if self.needs_sound else [text]
 
 
-BEARER = ("authorization", f"Bearer {KEY}")
-IMAGE, SOUND = base64.b64encode(PNG).decode(), base64.b64encode(WAV).decode()
-CHAT = Dialect(
-    model="huggingface:Qwen/Qwen3-VL-8B-Thinking",
-    base="/v1",
-    asked="/v1/chat/completions",
-    key=BEARER,
-    user=lambda body: body["messages"][-1]["content"],
-    picture={"type": "image_url", "image_url": {"url": f"data:image/png;base64,{IMAGE}"}},
-)
-RESPONSES = Dialect(
-    model="openai:gpt-6-luna",
-    base="/v1",
-    asked="/v1/responses",
-    key=BEARER,
-    user=lambda body: body["input"][-1]["content"],
-    picture={"type": "input_image", "image_url": f"data:image/png;base64,{IMAGE}", "detail": "auto"},
-)
-MESSAGES = Dialect(
-    model="anthropic:claude-sonnet-5-5",
-    base="",
-    asked="/v1/messages",
-    key=BEARER,
-    user=lambda body: body["messages"][-1]["content"],
-    picture={"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": IMAGE}},
-)
+CHAT = Dialect(model="huggingface:Qwen/Qwen3-VL-8B-Thinking", base="/v1", asked="/v1/chat/completions")
+RESPONSES = Dialect(model="openai:gpt-6-luna", base="/v1", asked="/v1/responses")
+MESSAGES = Dialect(model="anthropic:claude-sonnet-5-5", base="", asked="/v1/messages")
 GENERATE = Dialect(
     model="google:gemini-3.8-flash",
     base="",
     asked="/v1beta/models/gemini-3.8-flash:streamGenerateContent?alt=sse",
     key=("x-goog-api-key", KEY),
-    user=lambda body: body["contents"][-1]["parts"],
-    # URL-safe Base64 and a snake_case name: Google's JSON accepts both spellings of each.
-    picture={"inlineData": {"data": base64.urlsafe_b64encode(PNG).decode(), "mime_type": "image/png"}},
-    sound={"inlineData": {"data": base64.urlsafe_b64encode(WAV).decode(), "mime_type": "audio/wav"}},
 )
 DIALECTS = {
     "chat": CHAT,
-    "gpt-audio": replace(
-        CHAT,
-        model="openai:gpt-audio-1.5",
-        picture=None,
-        sound={"type": "input_audio", "input_audio": {"data": SOUND, "format": "wav"}},
-        needs_sound=True,
-    ),
+    "gpt-audio": replace(CHAT, model="openai:gpt-audio-1.5", needs_sound=True),
     "responses": RESPONSES,
     "xai": replace(RESPONSES, model="xai:grok-4.6"),
     "messages": MESSAGES,
@@ -117,18 +71,6 @@ class Case:
     says: JSON
     bubbles: Bubbles = field(default_factory=list[tuple[str, Any]])
     finish: str = "stop"
-    kind: str | None = None
-    status: int | None = None
-    retry_after: float | None = None
-
-
-def refusal(status: int, type_: str, code: str | None = None, **more: Any) -> JSON:
-    """Return an HTTP error that quotes the key, as some vendors do."""
-    return {"error": {"message": f"No: {KEY}.", "type": type_, "code": code}, "status": status, **more}
-
-
-def failing(kind: str, status: int, says: JSON, retry_after: float | None = None) -> Case:
-    return Case(says=says, finish="error", kind=kind, status=status, retry_after=retry_after)
 
 
 CASES = {
@@ -142,20 +84,11 @@ CASES = {
         bubbles=[("output_text", "Half a sen")],
         finish="length",
     ),
-    "wrong key": failing("key", 401, refusal(401, "authentication_error", "invalid_api_key")),
-    "no access": failing("access", 403, refusal(403, "permission_error")),
-    "unknown model": failing("unknown_model", 404, refusal(404, "not_found_error", "model_not_found")),
-    "rate limit": failing("rate_limit", 429, refusal(429, "rate_limit_error", retryAfter=7), 7.0),
-    "credit used up": failing("quota", 402, refusal(402, "billing_error")),
-    "quota": failing("quota", 429, refusal(429, "insufficient_quota", "insufficient_quota", retryAfter=7), 7.0),
-    "unavailable": failing("overloaded", 503, refusal(503, "overloaded_error")),
-    "broken": failing("server", 500, refusal(500, "server_error")),
 }
 
 CANNOT = {
     ("length", "responses"): "it sends `response.completed` without a reason where OpenAI sends `response.incomplete`",
     ("length", "xai"): "it sends `response.completed` without a reason where xAI sends `response.incomplete`",
-    ("quota", "generate"): "Google tells it from a rate limit by `details`, which aimock does not send",
 }
 """Cases that aimock cannot play for a dialect, with the reason. They must fail, so that a newer aimock is noticed."""
 
@@ -189,9 +122,6 @@ def fixtures() -> Iterator[JSON]:
         yield {"match": {**match, "hasToolResult": False}, "response": says}
         yield {"match": {**match, "hasToolResult": True}, "response": {"content": "Done.", "usage": USAGE}}
     yield {"match": {"userMessage": "go on"}, "response": {"content": "Gladly."}}
-    yield {"match": {"userMessage": "look"}, "response": {"content": "Seen."}}
-    yield {"match": {"userMessage": "break"}, "response": {"content": LONG}, "latency": 5, "truncateAfterChunks": 16}
-    yield {"match": {"userMessage": "slowly"}, "response": {"content": LONG}, "latency": 40}
 
 
 @pytest.fixture(scope="module")
@@ -224,28 +154,15 @@ def connected(dialect: Dialect, passed: Tee) -> Agent:
     return Agent(connection, system_message=SYSTEM, tools=[add, greet], limits=Limits(retries=0))
 
 
-def heard(server: Aimock, status: int = 200) -> list[JSON]:
+def heard(server: Aimock) -> list[JSON]:
     """Return the messages of the last request as aimock read them."""
     line = server.journal()[-1]
-    assert line["response"]["status"] == status
+    assert line["response"]["status"] == 200
     return [{**message, "content": _text(message["content"])} for message in line["body"]["messages"]]
 
 
 def _text(content: Any) -> Any:
     return "".join(part.get("text", "") for part in content) if isinstance(content, list) else content
-
-
-def explained(agent: Agent) -> list[ProviderError]:
-    """Return a list that will hold all errors that the connection explains."""
-    said: list[ProviderError] = []
-    explain = agent.connection.explain
-
-    def listen(error: Exception) -> ProviderError:
-        said.append(explain(error))
-        return said[-1]
-
-    agent.connection.explain = listen  # type: ignore[method-assign]
-    return said
 
 
 def table() -> Iterator[Any]:
@@ -257,28 +174,15 @@ def table() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("name", "dialect"), list(table()), indirect=["dialect"])
-async def test_answer_and_failure_arrive(
-    name: str, dialect: Dialect, agent: Agent, server: Aimock, passed: Tee
-) -> None:
-    case, failures = CASES[name], explained(agent)
+async def test_answer_arrives(name: str, dialect: Dialect, agent: Agent, server: Aimock, passed: Tee) -> None:
+    case = CASES[name]
     run = agent.run(dialect.says(name), reasoning=True)
     result = await run
 
     assert result.finish_reason == case.finish
-    assert heard(server, case.status or 200) == [
-        {"role": "system", "content": SYSTEM},
-        {"role": "user", "content": name},
-    ]
-    if case.kind is None:
-        assert dialects.bubbles(run.responses) == case.bubbles
-        assert result.usage == {"input_tokens": 12, "output_tokens": 7}
-        assert not failures
-    else:
-        assert [(one.kind, one.status, one.retry_after) for one in failures] == [
-            (case.kind, case.status, case.retry_after)
-        ]
-        assert dialects.bubbles(run.responses) == [("error", str(failures[0]))]
-        assert KEY not in str(failures[0])
+    assert heard(server) == [{"role": "system", "content": SYSTEM}, {"role": "user", "content": name}]
+    assert dialects.bubbles(run.responses) == case.bubbles
+    assert result.usage == {"input_tokens": 12, "output_tokens": 7}
     (asked,) = [one for one in passed.requests if one.path == dialect.asked]  # its models are asked for, too
     header, value = dialect.key
     assert asked.headers[header] == value
@@ -337,17 +241,6 @@ def _plain(result: str) -> str:
     return next(iter(json.loads(result).values())) if result.startswith("{") else result
 
 
-async def test_media_arrive_in_vendor_format(dialect: Dialect, agent: Agent, passed: Tee) -> None:
-    parts = [part for part in (dialect.picture, dialect.sound) if part]
-    media = [BinaryContent(PNG, media_type="image/png")] * bool(dialect.picture)
-    media += [BinaryContent(WAV, media_type="audio/wav")] * bool(dialect.sound)
-    result = await agent.ask(["look", *media])
-    assert (result.finish_reason, result.text) == ("stop", "Seen.")
-    sent = dialect.user(passed.requests[-1].json)
-    assert sent[1:] == parts
-    assert sent[0]["text"] == "look"
-
-
 def unsigned(result: RunResult) -> Context:
     """Return the conversation without the signatures of its reasoning."""
 
@@ -371,30 +264,3 @@ async def test_claude_rejects_calls_without_signature(dialect: Dialect, agent: A
     assert server.journal()[-1]["response"]["status"] == 400
     assert "`thinking`" in str(lost.responses[-1].content)
     assert (await agent.ask("go on", context=result.context, reasoning=True)).text == "Gladly."
-
-
-@pytest.mark.parametrize("dialect", ["messages", "messages, budget"], indirect=True)
-async def test_claude_thinking_returns_signed(dialect: Dialect, agent: Agent, passed: Tee) -> None:
-    await agent.ask("call twice", reasoning=True)
-    turn = passed.requests[-1].json["messages"][1]
-    assert turn["content"][0] == {"type": "thinking", "thinking": THOUGHT, "signature": "aimock-placeholder-signature"}
-    assert [part["type"] for part in turn["content"]] == ["thinking", "tool_use", "tool_use"]
-    assert [part["type"] for part in passed.requests[-1].json["messages"][2]["content"]] == ["tool_result"] * 2
-
-
-@pytest.mark.parametrize("dialect", ["responses", "xai"], indirect=True)
-async def test_encrypted_reasoning_returns_unstored(dialect: Dialect, agent: Agent, passed: Tee) -> None:
-    await agent.ask("call twice", reasoning=True)
-    first, second = (request.json for request in passed.requests)
-    assert first["store"] is second["store"] is False
-    assert "reasoning.encrypted_content" in first["include"]
-    (item,) = [item for item in second["input"] if item.get("type") == "reasoning"]
-    assert item["summary"] == [{"type": "summary_text", "text": THOUGHT}]
-    assert base64.b64decode(item["encrypted_content"]).decode() == f"aimock-encrypted-reasoning:{item['id']}"
-    assert [one["type"] for one in second["input"] if "type" in one][-5:] == [
-        "reasoning",
-        "function_call",
-        "function_call",
-        "function_call_output",
-        "function_call_output",
-    ]

@@ -3,8 +3,8 @@
 import base64
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import pytest
 from pydantic_ai.messages import (
@@ -70,21 +70,31 @@ def spec(name: str, **more: Any) -> ModelSpec:
     return replace(load_catalog().find(f"anthropic:{name}"), **more)
 
 
-SUNNY = {"id": "toolu_1", "name": "weather"}
-
-
 # --- what comes out of each sequence ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """`said` are the joined bubbles. For an `error` only the type is compared."""
 
     replies: Sequence[Reply]
     said: Sequence[tuple[str, Any]]
     finish: str = "stop"
     usage: tuple[int, int] | None = (12, 9)
-    reasoning: bool | None = True
+
+
+def whole(*blocks: Any, reason: str = "end_turn", **more: Any) -> Reply:
+    """Return an answer with these blocks, which ends for this reason."""
+    return reply(begin(), *blocks, ends(reason, **more))
+
+
+def calling(said: Sequence[tuple[str, Any]], *blocks: Any) -> Case:
+    """Return a turn with calls of tools and the answer to their results."""
+    return Case([reply(begin(), *blocks, CALLS), HI], [*said, ("output_text", "Hi.")], usage=(24, 39))
+
+
+def broken(*events: Any, error: tuple[str, Any] | None = None) -> Case:
+    """Return an answer that fails after "a"."""
+    return Case([reply(begin(), text(0, "a"), *events)], [("output_text", "a"), error or ANY], "error", None)
 
 
 def called(id_: str, **arguments: Any) -> tuple[str, Any]:
@@ -92,24 +102,22 @@ def called(id_: str, **arguments: Any) -> tuple[str, Any]:
 
 
 def answered(id_: str, city: str) -> tuple[str, Any]:
-    return (
-        "tool_call_result",
-        {"id": id_, "name": "weather", "content": f"Sunny in {city}.", "is_error": False},
-    )
+    return ("tool_call_result", {"id": id_, "name": "weather", "content": f"Sunny in {city}.", "is_error": False})
 
 
 BROKEN = ("error", "The answer broke off: the model server ended it too early.")
 ANY = ("error", None)
 
+NO = {"type": "refusal", "category": "cyber", "explanation": "No."}
+NO_USAGE = {"id": "m", "type": "message", "role": "assistant", "content": []}
+CITY = '{"city": "Z\\u', "00", "fcrich \\ud83c", "\\udf1e", '"}'
+YES, AB, A = [("output_text", "Yes.")], [("output_text", "ab")], [("output_text", "a")]
 CASES = {
-    "text": Case([reply(begin(), text(0, "Hel", "lo."), ends("end_turn"))], [("output_text", "Hello.")]),
+    "text": Case([whole(text(0, "Hel", "lo."))], [("output_text", "Hello.")]),
     "no usage": Case(
         [
             reply(
-                {
-                    "type": "message_start",
-                    "message": {"id": "m", "type": "message", "role": "assistant", "content": []},
-                },
+                {"type": "message_start", "message": NO_USAGE},
                 text(0, "Hi."),
                 {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
                 {"type": "message_stop"},
@@ -119,170 +127,80 @@ CASES = {
         usage=(0, 1),
     ),
     "thinking": Case(
-        [reply(begin(), thinking(0, "Let ", "me see.", signature="Eq+1"), text(1, "Yes."), ends("end_turn"))],
-        [("reasoning", "Let me see."), ("output_text", "Yes.")],
+        [whole(thinking(0, "Let ", "me see.", signature="Eq+1"), text(1, "Yes."))], [("reasoning", "Let me see."), *YES]
     ),
-    "thinking that is omitted": Case(
-        [reply(begin(), thinking(0, signature="Eq+1"), text(1, "Yes."), ends("end_turn"))], [("output_text", "Yes.")]
-    ),
-    "redacted thinking": Case(
-        [reply(begin(), redacted(0, "EmwK"), text(1, "Yes."), ends("end_turn"))], [("output_text", "Yes.")]
-    ),
-    "thinking between text and a call": Case(
+    "thinking that is omitted": Case([whole(thinking(0, signature="Eq+1"), text(1, "Yes."))], YES),
+    "redacted thinking": Case([whole(redacted(0, "EmwK"), text(1, "Yes."))], YES),
+    "thinking between text and a call": calling(
         [
-            reply(
-                begin(),
-                thinking(0, "First.", signature="a"),
-                text(1, "I look."),
-                thinking(2, "Second.", signature="b"),
-                call(3, "toolu_1", '{"city": "Rome"}'),
-                CALLS,
-            ),
-            HI,
+            *(("reasoning", "First."), ("output_text", "I look."), ("reasoning", "Second.")),
+            *(called("toolu_1", city="Rome"), answered("toolu_1", "Rome")),
         ],
-        [
-            ("reasoning", "First."),
-            ("output_text", "I look."),
-            ("reasoning", "Second."),
-            called("toolu_1", city="Rome"),
-            answered("toolu_1", "Rome"),
-            ("output_text", "Hi."),
-        ],
-        usage=(24, 39),
+        thinking(0, "First.", signature="a"),
+        text(1, "I look."),
+        thinking(2, "Second.", signature="b"),
+        call(3, "toolu_1", '{"city": "Rome"}'),
     ),
     "pings and comments anywhere": Case(
         [
             reply(
-                PING,
-                begin(),
-                b": a comment\n\n",
+                *(PING, begin(), b": a comment\n\n"),
                 [event for one in text(0, "a", "b") for event in (one, PING, b": still here\n\n")],
-                PING,
-                ends("end_turn"),
-                PING,
+                *(PING, ends("end_turn"), PING),
             )
         ],
-        [("output_text", "ab")],
+        AB,
     ),
-    "empty deltas": Case(
-        [
-            reply(
-                begin(),
-                thinking(0, "", "Hm.", "", signature="a"),
-                text(1, "", "a", "", "b", ""),
-                call(2, "toolu_1", "", '{"city":', "", '"Oslo"}', ""),
-                CALLS,
-            ),
-            HI,
-        ],
-        [
-            ("reasoning", "Hm."),
-            ("output_text", "ab"),
-            called("toolu_1", city="Oslo"),
-            answered("toolu_1", "Oslo"),
-            ("output_text", "Hi."),
-        ],
-        usage=(24, 39),
+    "empty deltas": calling(
+        [("reasoning", "Hm."), *AB, called("toolu_1", city="Oslo"), answered("toolu_1", "Oslo")],
+        thinking(0, "", "Hm.", "", signature="a"),
+        text(1, "", "a", "", "b", ""),
+        call(2, "toolu_1", "", '{"city":', "", '"Oslo"}', ""),
     ),
-    "arguments split inside an escape": Case(
-        [
-            reply(begin(), call(0, "toolu_1", '{"city": "Z\\u', "00", "fcrich \\ud83c", "\\udf1e", '"}'), CALLS),
-            HI,
-        ],
-        [called("toolu_1", city="Zürich 🌞"), answered("toolu_1", "Zürich 🌞"), ("output_text", "Hi.")],
-        usage=(24, 39),
+    "arguments split inside an escape": calling(
+        [called("toolu_1", city="Zürich 🌞"), answered("toolu_1", "Zürich 🌞")], call(0, "toolu_1", *CITY)
     ),
-    "no arguments": Case(
-        [reply(begin(), call(0, "toolu_1"), call(1, "toolu_2", ""), CALLS), HI],
-        [
-            called("toolu_1"),
-            called("toolu_2"),
-            answered("toolu_1", "Nowhere"),
-            answered("toolu_2", "Nowhere"),
-            ("output_text", "Hi."),
-        ],
-        usage=(24, 39),
+    "no arguments": calling(
+        [called("toolu_1"), called("toolu_2"), answered("toolu_1", "Nowhere"), answered("toolu_2", "Nowhere")],
+        call(0, "toolu_1"),
+        call(1, "toolu_2", ""),
     ),
-    "parallel calls": Case(
-        [reply(begin(), call(0, "toolu_1", '{"city":"A"}'), call(1, "toolu_2", '{"city":"B"}'), CALLS), HI],
-        [
-            called("toolu_1", city="A"),
-            called("toolu_2", city="B"),
-            answered("toolu_1", "A"),
-            answered("toolu_2", "B"),
-            ("output_text", "Hi."),
-        ],
-        usage=(24, 39),
+    "parallel calls": calling(
+        [called("toolu_1", city="A"), called("toolu_2", city="B"), answered("toolu_1", "A"), answered("toolu_2", "B")],
+        call(0, "toolu_1", '{"city":"A"}'),
+        call(1, "toolu_2", '{"city":"B"}'),
     ),
-    "max_tokens": Case([reply(begin(), text(0, "Once"), ends("max_tokens"))], [("output_text", "Once")], "length"),
-    "max_tokens in a call": Case(
-        [reply(begin(), text(0, "Once"), call(1, "toolu_1", '{"ci'), ends("max_tokens"))],
-        [("output_text", "Once")],
-        "length",
-    ),
-    "the context is full": Case(
-        [reply(begin(), text(0, "Once"), ends("model_context_window_exceeded"))], [("output_text", "Once")], "length"
-    ),
-    "refusal": Case(
-        [
-            reply(
-                begin(),
-                text(0, "I"),
-                ends("refusal", details={"type": "refusal", "category": "cyber", "explanation": "No."}),
-            )
-        ],
-        [("output_text", "I")],
-        "content_filter",
-    ),
+    "max_tokens": Case([whole(text(0, "a"), reason="max_tokens")], A, "length"),
+    "max_tokens in a call": Case([whole(text(0, "a"), call(1, "toolu_1", '{"ci'), reason="max_tokens")], A, "length"),
+    "the context is full": Case([whole(text(0, "a"), reason="model_context_window_exceeded")], A, "length"),
+    "refusal": Case([whole(text(0, "a"), reason="refusal", details=NO)], A, "content_filter"),
     "refusal of everything": Case(
-        [reply(begin(), ends("refusal", details={"type": "refusal", "category": "cyber", "explanation": "No."}))],
+        [whole(reason="refusal", details=NO)],
         [("error", 'The provider withheld the answer (category: cyber). "No".')],
         "error",
     ),
     "refusal without details": Case(
-        [reply(begin(), ends("refusal"))], [("error", "The provider withheld the answer.")], "error"
+        [whole(reason="refusal")], [("error", "The provider withheld the answer.")], "error"
     ),
-    "pause_turn": Case([reply(begin(), text(0, "Wait."), ends("pause_turn"))], [("output_text", "Wait.")]),
-    "a reason from the future": Case([reply(begin(), text(0, "Hi."), ends("moon_phase"))], [("output_text", "Hi.")]),
-    "overloaded in the stream": Case(
-        [reply(begin(), text(0, "a"), fails("overloaded_error"))], [("output_text", "a"), ANY], "error", None
-    ),
-    "rate limit in the stream": Case(
-        [reply(begin(), text(0, "a"), fails("rate_limit_error"))], [("output_text", "a"), ANY], "error", None
-    ),
-    "cut before the reason": Case([reply(begin(), text(0, "a"))], [("output_text", "a"), BROKEN], "error", None),
-    "cut in a call": Case(
-        [reply(begin(), text(0, "a"), call(1, "toolu_1", '{"city": "Rome"}'))],
-        [("output_text", "a"), BROKEN],
-        "error",
-        None,
-    ),
-    "no message_stop": Case(
-        [reply(begin(), text(0, "a"), ends("end_turn")[0])],
-        [("output_text", "a")],
-    ),
-    "reset": Case([reply(begin(), text(0, "a"), end="reset")], [("output_text", "a"), ANY], "error", None),
-    "malformed": Case(
-        [reply(begin(), text(0, "a"), b'event: content_block_delta\ndata: {"type": "content\n\n', ends("end_turn"))],
-        [("output_text", "a"), ANY],
-        "error",
-        None,
-    ),
-    "an unknown event": Case(
-        [reply(begin(), {"type": "moon_phase", "phase": 3}, text(0, "a"), ends("end_turn"))], [("output_text", "a")]
-    ),
+    "pause_turn": Case([whole(text(0, "a"), reason="pause_turn")], A),
+    "a reason from the future": Case([whole(text(0, "a"), reason="moon_phase")], A),
+    "overloaded in the stream": broken(fails("overloaded_error")),
+    "rate limit in the stream": broken(fails("rate_limit_error")),
+    "cut before the reason": broken(error=BROKEN),
+    "cut in a call": broken(call(1, "toolu_1", '{"city": "Rome"}'), error=BROKEN),
+    "malformed": broken(b'event: content_block_delta\ndata: {"type": "content\n\n', ends("end_turn")),
+    "no message_stop": Case([reply(begin(), text(0, "a"), ends("end_turn")[0])], A),
+    "an unknown event": Case([whole({"type": "moon_phase", "phase": 3}, text(0, "a"))], A),
     "an unknown block": Case(
         [
-            reply(
-                begin(),
+            whole(
                 opens(0, type="hologram", shape="cube"),
                 delta(0, type="hologram_delta", side=1),
                 closes(0),
                 text(1, "a"),
-                ends("end_turn"),
             )
         ],
-        [("output_text", "a")],
+        A,
     ),
     "usage is cumulative": Case(
         [
@@ -293,12 +211,12 @@ CASES = {
                 ends("end_turn", 11),
             )
         ],
-        [("output_text", "a")],
+        A,
         usage=(12, 11),
     ),
     "usage of the cache": Case(
         [reply(begin(cache_read_input_tokens=100, cache_creation_input_tokens=20), text(0, "a"), ends("end_turn"))],
-        [("output_text", "a")],
+        A,
         usage=(132, 9),
     ),
 }
@@ -308,7 +226,7 @@ CASES = {
 async def test_stream_is_decoded(server: Playing, case: Case) -> None:
     server.play(*case.replies)
     async with Agent(connect(SPEC, Endpoint(server.url, KEY)), tools=[weather]) as agent:
-        run = agent.run("Hello", reasoning=case.reasoning)
+        run = agent.run("Hello", reasoning=True)
         result = await run
     assert_said(dialects.bubbles(run.responses), case.said)
     assert result.finish_reason == case.finish

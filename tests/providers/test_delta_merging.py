@@ -280,20 +280,6 @@ def test_merging_changes_nothing(name: str, data: st.DataObject) -> None:
         asyncio.run(check())
 
 
-@pytest.mark.parametrize(
-    "texts",
-    [["a", "<think>", "b", "</think>", "c"], ["<th", "ink>", "a"], [*HALVES, "a"], ["\n", "\n\n", "a"]],
-    ids=["tags", "half-tags", "half-characters", "line-ends"],
-)
-async def test_special_texts_stay_alone(texts: list[str]) -> None:
-    dialect = DIALECTS["chat"]
-    events = [chat_event({"reasoning": "r"}), *(chat_event({"content": text}) for text in texts), *dialect.end]
-    sent = wire(events, named=False, line_end="\n", escaped=True)
-    plain = await seen(dialect, Bytes([sent], [False], breaks=False), merge=False)
-    assert await seen(dialect, Bytes([sent], [False], breaks=False), merge=True) == plain
-    assert plain.error == ""
-
-
 @pytest.mark.parametrize("name", DIALECTS)
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
 def test_consecutive_deltas_become_one_event(name: str, line_end: str) -> None:

@@ -1,6 +1,7 @@
-"""The laws that every dialect keeps, in one table: what ends, what is sent once, and what later requests repeat."""
+"""The laws that every dialect keeps: what ends, what is empty, what is sent once, and what later requests repeat."""
 
 import asyncio
+import gc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.messages import ModelRequest, ModelResponse
 
-from agent import Agent, Context, Endpoint, Limits, ModelSpec, connect
+from agent import Agent, Context, Endpoint, Limits, ModelSpec, ProviderError, connect
 from agent.models.catalog import load_catalog
 from agent.providers.connection import Connection
 from tests.support import dialects
@@ -183,6 +184,70 @@ async def test_failure_closes_socket(server: Playing, dialect: Dialect, fault: s
         result = await agent.ask("Hello")
         assert await has_left(server), "not closed before the agent is"
     assert (result.finish_reason, result.text) == ("error", "a")
+
+
+@pytest.mark.parametrize("name", ["chat", "responses", "messages", "generate"])
+def test_asyncio_reports_nothing_after_failures(server: Playing, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    dialect = DIALECTS[name]
+    ends: list[Any] = ["malformed", "reset", "cut"]
+    if name != "generate":  # google-genai leaves generators that run to asyncio
+        ends.append("error")
+
+    async def run() -> None:
+        for end in ends:
+            fault = [dialect.faults[end]] if end in dialect.faults else []
+            server.play(Reply(sse=[*dialect.begun, *fault], named=dialect.is_named, end="whole" if fault else end))
+            async with Agent(dialect.connect(server), limits=NO_RETRIES) as agent:
+                assert (await agent.ask("Hello")).failed
+        gc.collect()
+        await asyncio.sleep(0)
+
+    asyncio.run(run())
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
+
+
+EMPTY = "The model returned an empty answer."
+NO_ROOM = "The answer reached its maximum length before any text."
+CUT_OFF, ASKED = responses.incomplete("max_output_tokens"), responses.created()
+EMPTY_ANSWERS = {
+    "chat": [
+        (chat.reply(chat.ROLE, *chat.ending()), EMPTY),
+        (chat.reply(chat.ROLE, chat.chunk(content=" \n"), *chat.ending()), EMPTY),
+        (chat.reply(chat.ROLE, *chat.ending("length")), NO_ROOM),
+    ],
+    "responses": [
+        (responses.reply(ASKED, responses.completed()), EMPTY),
+        (responses.reply(ASKED, responses.text(""), responses.completed()), EMPTY),
+        (responses.reply(ASKED, CUT_OFF), NO_ROOM),
+        (responses.reply(ASKED, responses.reasoning(), CUT_OFF), NO_ROOM),
+    ],
+    "messages": [
+        (messages.reply(messages.begin(), messages.ends("end_turn", 1)), EMPTY),
+        (messages.reply(messages.begin(), messages.ends("max_tokens", 1)), NO_ROOM),
+        (messages.reply(messages.begin(), messages.call(0, "toolu_1", '{"ci'), messages.ends("max_tokens")), NO_ROOM),
+    ],
+    "generate": [(generate.reply(generate.end()), EMPTY), (generate.reply(generate.end("MAX_TOKENS")), NO_ROOM)],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "empty", "sentence"), [(name, *row) for name, rows in EMPTY_ANSWERS.items() for row in rows]
+)
+@pytest.mark.parametrize("after", ["nothing", "results"])
+async def test_empty_answer_is_one_error(server: Playing, name: str, empty: Reply, sentence: str, after: str) -> None:
+    dialect = DIALECTS[name]
+    server.play(*dialect.turn(0)[: after == "results"], empty)
+    async with Agent(dialect.connect(server), tools=[weather], limits=Limits(retries=2)) as agent:
+        run = agent.run("Hello")
+        result = await run
+    assert (result.finish_reason, result.why) == ("error", sentence)
+    assert len(server.requests) == (2 if after == "results" else 1)
+    assert dialects.bubbles(run.responses)[-1] == ("error", sentence)
+    assert "tool" in [one["role"] for one in result.to_input_list()] or after == "nothing"
+    with pytest.raises(ProviderError) as raised:
+        result.checked()
+    assert raised.value.kind == "empty"
+    assert result.usage["input_tokens"] > 0, "an empty answer costs what the server says"
 
 
 @EACH

@@ -39,6 +39,36 @@ def listed(*entries: Mapping[str, Any]) -> dict[str, Any]:
 
 NATIVE_TEXT = {"tools": "native", "image": False}
 NATIVE_EYES = {"tools": "native", "image": True}
+LLAMA, ORACLE, PAINTER = "meta-llama/llama-3.3-70b-instruct", "acme/oracle", "acme/painter"
+TEXT_ONLY = {"input_modalities": ["text"], "output_modalities": ["text"], "tokenizer": "Llama3"}
+HEARS = {"input_modalities": ["text", "image", "audio"], "output_modalities": ["text"]}
+PAINTS = {"input_modalities": ["text"], "output_modalities": ["image"]}
+ROUTED = [
+    {"status": "live", "context_length": 65_536, "pricing": {"input": 0.6, "output": 1.8}, "supports_tools": True},
+    {"status": "live", "pricing": {"input": 0.5, "output": 2}, "supports_tools": True},
+    {"status": "error", "context_length": 10},
+]
+CHATS, EMBEDS = {"completion_chat": True}, {"completion_chat": False, "function_calling": False, "vision": False}
+LISTED_BY_LM_STUDIO = [
+    {"id": "qwen2-vl-7b-instruct", "type": "vlm", "state": "not-loaded", "max_context_length": 32_768},
+    {
+        **{"id": "meta-llama-3.1-8b-instruct", "object": "model", "type": "llm", "arch": "llama", "state": "loaded"},
+        **{"max_context_length": 131_072, "loaded_context_length": 8_192, "capabilities": ["tool_use"]},
+    },
+    {"id": "text-embedding-nomic", "type": "embeddings", "max_context_length": 2_048},
+]
+QWEN3_INFO = {"general.architecture": "qwen3", "qwen3.context_length": 40_960}
+SHOWN_BY_OLLAMA = {
+    "qwen3:4b": {"model_info": QWEN3_INFO},
+    "qwen3:8b": {"model_info": QWEN3_INFO, "capabilities": ["completion", "tools", "thinking"]},
+    "gemma3:4b": {
+        "parameters": 'stop                           "<end_of_turn>"\nnum_ctx                        16384',
+        "model_info": {"general.architecture": "gemma3", "gemma3.context_length": 131_072},
+        "capabilities": ["completion", "vision"],
+    },
+    "some-vectors": {"capabilities": ["embedding"], "model_info": {}},
+}
+OLLAMA = ("bge-m3:latest", "qwen3:8b", "gemma3:4b", "some-vectors", "qwen3:4b")
 SERVERS = {
     # vllm/entrypoints/openai/models/protocol.py, ModelCard
     "vLLM": Server(
@@ -54,45 +84,32 @@ SERVERS = {
     "OpenRouter": Server(
         listed(
             entry(
-                "meta-llama/llama-3.3-70b-instruct",
+                LLAMA,
                 context_length=131_072,
-                architecture={"input_modalities": ["text"], "output_modalities": ["text"], "tokenizer": "Llama3"},
+                architecture=TEXT_ONLY,
                 pricing={"prompt": "0.00000013", "completion": "0.00000039", "request": "0", "image": "0"},
                 top_provider={"context_length": 100_000, "max_completion_tokens": 2_000, "is_moderated": False},
                 supported_parameters=["temperature", "tools", "tool_choice", "response_format", "structured_outputs"],
             ),
             entry(
-                "acme/oracle",
+                ORACLE,
                 context_length=8_000,
-                architecture={"input_modalities": ["text", "image", "audio"], "output_modalities": ["text"]},
+                architecture=HEARS,
                 pricing={"prompt": "-1", "completion": "-1"},
                 supported_parameters=["max_tokens", "reasoning", "include_reasoning"],
             ),
-            entry(
-                "acme/painter",
-                architecture={"input_modalities": ["text"], "output_modalities": ["image"]},
-                supported_parameters=["seed"],
-            ),
+            entry(PAINTER, architecture=PAINTS, supported_parameters=["seed"]),
         ),
         {
-            "meta-llama/llama-3.3-70b-instruct": {
-                **NATIVE_TEXT,
-                "context_tokens": 100_000,
-                "max_output_tokens": 2_000,
-                "price": Price(input=0.13, output=0.39),
-                "schemas": True,
-                "temperature": True,
+            LLAMA: {
+                **{**NATIVE_TEXT, "context_tokens": 100_000, "max_output_tokens": 2_000, "schemas": True},
+                **{"price": Price(input=0.13, output=0.39), "temperature": True},
             },
-            "acme/oracle": {
-                "tools": "none",
-                "image": True,
-                "audio": True,
-                "reasoning": True,
-                "schemas": False,
-                "temperature": False,
-                "price": None,
+            ORACLE: {
+                **{"tools": "none", "image": True, "audio": True, "reasoning": True},
+                **{"schemas": False, "temperature": False, "price": None},
             },
-            "acme/painter": {},
+            PAINTER: {},
         },
     ),
     # huggingface.co/docs/inference-providers, "List models": GET https://router.huggingface.co/v1/models
@@ -100,33 +117,14 @@ SERVERS = {
         listed(
             entry(
                 "zai-org/GLM-4.5V",
-                owned_by="zai-org",
                 architecture={"input_modalities": ["text", "image"], "output_modalities": ["text"]},
-                providers=[
-                    {
-                        "provider": "novita",
-                        "status": "live",
-                        "context_length": 65_536,
-                        "pricing": {"input": 0.6, "output": 1.8},
-                        "supports_tools": True,
-                        "supports_structured_output": False,
-                    },
-                    {
-                        "provider": "other",
-                        "status": "live",
-                        "pricing": {"input": 0.5, "output": 2},
-                        "supports_tools": True,
-                    },
-                    {"provider": "gone", "status": "error", "context_length": 10},
-                ],
+                providers=ROUTED,
             ),
             entry("acme/unpriced", providers=[{"status": "live", "pricing": {"input": 1, "output": 1}}, {}]),
         ),
         {
             "zai-org/GLM-4.5V": {
-                **NATIVE_EYES,
-                "context_tokens": 65_536,
-                "reasoning": True,
+                **{**NATIVE_EYES, "context_tokens": 65_536, "reasoning": True},
                 "price": Price(input=0.6, output=2),  # the highest, because the router chooses
             },
             "acme/unpriced": {"price": None},
@@ -135,25 +133,13 @@ SERVERS = {
     # docs.mistral.ai/api, GET /v1/models
     "Mistral": Server(
         listed(
-            entry(
-                "mistral-embed",
-                owned_by="mistralai",
-                capabilities={"completion_chat": False, "function_calling": False, "vision": False},
-                max_context_length=8_192,
-            ),
+            entry("mistral-embed", capabilities=EMBEDS, max_context_length=8_192),
             entry(
                 "mistral-medium-latest",
-                owned_by="mistralai",
-                capabilities={"completion_chat": True, "function_calling": True, "fine_tuning": False, "vision": True},
+                capabilities={**CHATS, "function_calling": True, "fine_tuning": False, "vision": True},
                 max_context_length=131_072,
-                aliases=[],
-                type="base",
             ),
-            entry(
-                "open-mistral-7b",
-                capabilities={"completion_chat": True, "function_calling": False, "vision": False},
-                max_context_length=32_000,
-            ),
+            entry("open-mistral-7b", capabilities={**CHATS, "function_calling": False, "vision": False}),
         ),
         {
             "mistral-medium-latest": {**NATIVE_EYES, "context_tokens": 131_072},
@@ -166,14 +152,7 @@ SERVERS = {
         listed(
             entry("whisper-large-v3", owned_by="OpenAI", active=True, context_window=448),
             entry("old-model", owned_by="Acme", active=False, context_window=4_096),
-            entry(
-                "llama-3.3-70b-versatile",
-                owned_by="Meta",
-                active=True,
-                context_window=131_072,
-                public_apps=None,
-                max_completion_tokens=32_768,
-            ),
+            entry("llama-3.3-70b-versatile", active=True, context_window=131_072, max_completion_tokens=32_768),
         ),
         {
             "llama-3.3-70b-versatile": {**NATIVE_TEXT, "context_tokens": 131_072},
@@ -186,14 +165,7 @@ SERVERS = {
         {
             "/v1/models": [
                 entry("black-forest-labs/FLUX.1", type="image"),
-                entry(
-                    "moonshotai/Kimi-K2-Instruct",
-                    type="chat",
-                    display_name="Kimi K2",
-                    organization="Moonshot",
-                    context_length=131_072,
-                    pricing={"hourly": 0, "input": 1, "output": 3, "base": 0, "finetune": 0},
-                ),
+                entry("moonshotai/Kimi-K2-Instruct", type="chat", pricing={"hourly": 0, "input": 1, "output": 3}),
                 entry("acme/judge", type="moderation", context_length=4_096),
             ]
         },
@@ -208,11 +180,7 @@ SERVERS = {
         listed(
             entry(
                 "accounts/fireworks/models/acme-1",
-                owned_by="fireworks",
-                kind="HF_BASE_MODEL",
-                supports_chat=True,
-                supports_image_input=False,
-                supports_tools=True,
+                **{"supports_chat": True, "supports_image_input": False, "supports_tools": True},
                 context_length=40_960,
             )
         ),
@@ -221,29 +189,8 @@ SERVERS = {
     # lmstudio.ai/docs/developer/rest/endpoints, GET /api/v0/models
     "LM Studio": Server(
         {
-            **listed(
-                entry("text-embedding-nomic", owned_by="organization_owner"),
-                entry("qwen2-vl-7b-instruct", owned_by="organization_owner"),
-                entry("meta-llama-3.1-8b-instruct", owned_by="organization_owner"),
-            ),
-            "/api/v0/models": {
-                "object": "list",
-                "data": [
-                    {"id": "qwen2-vl-7b-instruct", "type": "vlm", "state": "not-loaded", "max_context_length": 32_768},
-                    {
-                        "id": "meta-llama-3.1-8b-instruct",
-                        "object": "model",
-                        "type": "llm",
-                        "publisher": "lmstudio-community",
-                        "arch": "llama",
-                        "state": "loaded",
-                        "max_context_length": 131_072,
-                        "loaded_context_length": 8_192,
-                        "capabilities": ["tool_use"],
-                    },
-                    {"id": "text-embedding-nomic", "type": "embeddings", "max_context_length": 2_048},
-                ],
-            },
+            **listed(*map(entry, ("text-embedding-nomic", "qwen2-vl-7b-instruct", "meta-llama-3.1-8b-instruct"))),
+            "/api/v0/models": {"object": "list", "data": LISTED_BY_LM_STUDIO},
         },
         {
             "qwen2-vl-7b-instruct": {**NATIVE_EYES, "provider": "lmstudio", "context_tokens": 32_768},
@@ -254,13 +201,7 @@ SERVERS = {
     # github.com/ollama/ollama, docs/api.md and docs/openai.md
     "Ollama": Server(
         {
-            **listed(
-                entry("bge-m3:latest", owned_by="library"),
-                entry("qwen3:8b", owned_by="library"),
-                entry("gemma3:4b", owned_by="library"),
-                entry("some-vectors", owned_by="library"),
-                entry("qwen3:4b", owned_by="library"),
-            ),
+            **listed(*(entry(name, owned_by="library") for name in OLLAMA)),
             "/api/tags": {"models": [{"name": "qwen3:8b", "model": "qwen3:8b"}]},
             "/api/ps": {"models": [{"name": "qwen3:8b", "model": "qwen3:8b", "context_length": 32_768}]},
         },
@@ -271,20 +212,7 @@ SERVERS = {
             "bge-m3:latest": {},
             "some-vectors": {},
         },
-        shown={
-            "qwen3:4b": {"model_info": {"general.architecture": "qwen3", "qwen3.context_length": 40_960}},
-            "qwen3:8b": {
-                "details": {"family": "qwen3", "parameter_size": "8.2B"},
-                "model_info": {"general.architecture": "qwen3", "qwen3.context_length": 40_960},
-                "capabilities": ["completion", "tools", "thinking"],
-            },
-            "gemma3:4b": {
-                "parameters": 'stop                           "<end_of_turn>"\nnum_ctx                        16384',
-                "model_info": {"general.architecture": "gemma3", "gemma3.context_length": 131_072},
-                "capabilities": ["completion", "vision"],
-            },
-            "some-vectors": {"capabilities": ["embedding"], "model_info": {}},
-        },
+        shown=SHOWN_BY_OLLAMA,
     ),
     # llama.cpp, tools/server/README.md, GET /v1/models and GET /props
     "llama.cpp": Server(

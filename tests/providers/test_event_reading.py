@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import gc
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent import Agent, Approve, Endpoint, InputError, Limits, ModelSpec, Refuse, connect, tool
+from agent import Agent, Endpoint, InputError, Limits, ModelSpec, connect, tool
 from agent.models.catalog import load_catalog
 from agent.providers.http import ClientConnection
 from agent.providers.think_tags import CLOSE
@@ -23,7 +22,7 @@ from agent.responses import pieces_of
 from agent.tools.function_tools import Tool
 from tests.support import dialects
 from tests.support.dialect_server import Playing, Reply
-from tests.support.replies import anthropic_messages, google_generate_content, openai_responses
+from tests.support.replies import anthropic_messages, openai_responses
 from tests.support.replies.chat_completions import DONE, ROLE, calls, chunk, ending, piece, reply
 from tests.tiers import examples
 
@@ -296,10 +295,6 @@ def claude(*texts: str) -> bytes:
 
 CLAUDE: dict[str, tuple[bytes, list[tuple[str, Any]]]] = {
     "no names": (sse(BEGIN, *TEXT, LAST, STOP), HI),
-    "BOM": (b"\xef\xbb\xbf" + sse(BEGIN, *TEXT, LAST, STOP), HI),
-    "CR": (sse(BEGIN, *TEXT, LAST, STOP).replace(b"\n", b"\r"), HI),
-    "one line end": (sse(BEGIN, *TEXT, LAST, STOP).replace(b"\n\n", b"\n"), HI),
-    "two in one": (sse(BEGIN, *TEXT, LAST, STOP).replace(b"\n\ndata: {", b"{"), HI),
     "comments": (b": PROCESSING\n\nevent: ping\ndata:\n\ndata: null\n\n" + sse(BEGIN, *TEXT, LAST, STOP), HI),
     "types as names": (b"".join(typed(one) for one in (BEGIN, *TEXT, LAST, STOP)), HI),
     "no beginning": (sse(*TEXT, LAST, STOP), HI),
@@ -666,92 +661,6 @@ async def test_whole_answer_in_two_choices_is_one(server: Playing) -> None:
     assert bubbles == [*HI, CALL, RESULT, IT_IS]
 
 
-NAMES = ("late", "careful", "broken", "quick")
-"""Tools whose calls end in another order: "late" waits for "quick", and "careful" for a person."""
-
-
-def four_calls(dialect: str) -> Reply:
-    ids = [f"call{at}" for at in (9, 2, 7, 4)]
-    match dialect:
-        case "chat":
-            made = [piece("{}", index=at, id=id_, name=NAMES[at]) for at, id_ in enumerate(ids)]
-            return reply(ROLE, calls(*made), *ending("tool_calls"))
-        case "responses":
-            items = [
-                openai_responses.call("{}", id_=f"fc_{id_}", call_id=id_, name=NAMES[at], index=at)
-                for at, id_ in enumerate(ids)
-            ]
-            return openai_responses.reply(openai_responses.created(), *items, openai_responses.completed())
-        case "messages":
-            blocks = [anthropic_messages.call(at, id_, "{}", name=NAMES[at]) for at, id_ in enumerate(ids)]
-            return anthropic_messages.reply(BEGIN, *blocks, anthropic_messages.CALLS)
-        case _:
-            parts = [{"functionCall": {"name": name, "args": {}}} for name in NAMES]
-            return google_generate_content.reply(google_generate_content.chunk(*parts), google_generate_content.end())
-
-
-DIALECTS = {
-    "chat": (SPEC, AFTER_TOOL),
-    "responses": (load_catalog().find("openai:gpt-6-luna"), openai_responses.answer("It is 42.")),
-    "messages": (load_catalog().find(HAIKU), anthropic_messages.answer("It is 42.")),
-    "generate": (load_catalog().find("google:gemini-3.8-flash"), google_generate_content.HI),
-}
-
-
-def sent_results(body: Any) -> list[str]:
-    """Return the results of tools in a request, in their order, whatever its dialect."""
-    if isinstance(body, list):
-        return [found for one in body for found in sent_results(one)]
-    if not isinstance(body, dict):
-        return []
-    is_result = body.get("role") == "tool" or body.get("type") in ("function_call_output", "tool_result")
-    if is_result or "functionResponse" in body:
-        return [json.dumps(body)]
-    return [found for one in body.values() for found in sent_results(one)]
-
-
-@pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize("way", ["run", "resume", "refuse", "list", "list after resume"])
-async def test_results_are_sent_in_the_order_of_their_calls(server: Playing, dialect: str, way: str) -> None:
-    ended = asyncio.Event()
-    is_asked = way not in ("run", "list")
-
-    async def late() -> str:
-        """Wait for the quick one."""
-        await ended.wait()
-        return "from late"
-
-    @tool(needs_approval=is_asked)
-    async def careful() -> str:
-        """Ask first."""
-        return "from careful"
-
-    async def broken() -> str:
-        """Fail."""
-        raise ValueError("from broken")
-
-    async def quick() -> str:
-        """Answer at once."""
-        ended.set()
-        return "from quick"
-
-    spec, after = DIALECTS[dialect]
-    server.play(four_calls(dialect), after, after)
-    tools = [tool(late), careful, tool(broken), tool(quick)]
-    async with Agent(connect(spec, Endpoint(f"{server.url}/v1", "none")), tools=tools) as agent:
-        result = await asyncio.wait_for(agent.run("Go"), 60)
-        if is_asked:
-            assert result.finish_reason == "suspended"
-            result = await agent.resume(result.suspension or "", Refuse() if way == "refuse" else Approve())
-        if "list" in way:
-            await agent.ask([*result.to_input_list(), {"role": "user", "content": "And?"}])
-    sent = sent_results(server.requests[-1].json)
-    assert len(sent) == 4
-    assert ["late" in sent[0], "careful" in sent[1] or "refus" in sent[1], "broken" in sent[2], "quick" in sent[3]] == [
-        True
-    ] * 4, sent
-
-
 BODIES: list[Any] = [
     {"error": {"message": "It broke."}},
     {"error": "It broke."},
@@ -827,49 +736,6 @@ async def test_call_as_text_names_the_flags(server: Playing, name: str) -> None:
 async def test_text_about_calls_is_an_answer(server: Playing, text: str) -> None:
     bubbles, result = await played(server, reply(chunk(content=text), *ending()))
     assert (bubbles, result.finish_reason) == ([("output_text", text)], "stop")
-
-
-ENDS: dict[str, Reply] = {
-    "error": Reply(sse=[chunk(content="a"), {"error": {"message": "It broke."}}]),
-    "unreadable": Reply(sse=[chunk(content="a"), b"data: {nope\n\n"]),
-    "reset": Reply(sse=[chunk(content="a")], end="reset"),
-    "cut": Reply(sse=[chunk(content="a")], end="cut"),
-    "no reason": reply(chunk(content="a")),
-    "HTML": Reply(body=HTML, headers={"content-type": "text/html"}),
-    "silence": Reply(sse=[chunk(content="a"), END], end="stall"),
-    "failed": openai_responses.reply(
-        openai_responses.created(),
-        openai_responses.text("a")[:3],
-        [
-            openai_responses.event(
-                "response.failed",
-                response=openai_responses.whole("failed", error={"code": "server_error", "message": "No."}),
-            )
-        ],
-    ),
-    "Claude's error": anthropic_messages.reply(
-        anthropic_messages.begin(), anthropic_messages.text(0, "a"), anthropic_messages.fails("api_error")
-    ),
-    "Claude, cut": anthropic_messages.reply(anthropic_messages.begin(), anthropic_messages.text(0, "a"), end="cut"),
-}
-SPECS = {
-    "failed": "openai:gpt-6-luna",
-    "Claude's error": HAIKU,
-    "Claude, cut": HAIKU,
-}
-
-
-@pytest.mark.parametrize("name", ENDS)
-def test_asyncio_reports_nothing_after_an_error(server: Playing, name: str, caplog: pytest.LogCaptureFixture) -> None:
-    spec = load_catalog().find(SPECS[name]) if name in SPECS else SPEC
-
-    async def run() -> None:
-        await played(server, ENDS[name], spec=spec)
-        gc.collect()
-        await asyncio.sleep(0)
-
-    asyncio.run(run())
-    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
 
 
 # --- connections ------------------------------------------------------------------------------------------------------

@@ -3,8 +3,8 @@
 import base64
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import httpx2
 import pytest
@@ -50,14 +50,22 @@ EMPTY = "The model returned an empty answer."
 # --- what comes out of each sequence ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """`said` are the joined bubbles. For an `error` only the type is compared, and call ids are omitted."""
 
     replies: Sequence[Reply]
     said: Sequence[tuple[str, Any]]
     finish: str = "stop"
     usage: tuple[int, int] | None = (29, 10)
+
+
+def calling(said: Sequence[tuple[str, Any]], *events: Any) -> Case:
+    """Return a turn with calls of tools and the answer to their results."""
+    return Case([reply(*events), HI], [*said, ("output_text", "Hi.")], usage=(58, 20))
+
+
+def broken(*events: Any, said: Sequence[tuple[str, Any]], **more: Any) -> Case:
+    return Case([reply(*events, **more)], said, "error", None)
 
 
 def called(**arguments: Any) -> tuple[str, Any]:
@@ -76,6 +84,11 @@ def answered(city: str) -> tuple[str, Any]:
 BROKEN = ("error", "The answer broke off: the model server ended it too early.")
 ANY = ("error", None)
 
+CITY_A, CITY_B = call(signed="c2ln", city="A"), call(city="B")
+A_AND_B = [called(city="A"), called(city="B"), answered("A"), answered("B")]
+A, SAID_I, AB = [("output_text", "a")], [("output_text", "I")], [("output_text", "ab")]
+NOT_SAID = {"candidates": [{"finishReason": "STOP", "index": 0}], "usageMetadata": {"promptTokenCount": 29}}
+BLOCKED = {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "usageMetadata": {"promptTokenCount": 29}}
 CASES = {
     "text": Case([reply(chunk(text("Hel")), chunk(text("lo.")), end())], [("output_text", "Hello.")]),
     "thoughts": Case(
@@ -83,40 +96,19 @@ CASES = {
         [("reasoning", "Let me see."), ("output_text", "Yes.")],
         usage=(29, 212),
     ),
-    "parallel calls, the first signed, without ids": Case(
-        [reply(chunk(call(signed="c2ln", city="A"), call(city="B")), end()), HI],
-        [called(city="A"), called(city="B"), answered("A"), answered("B"), ("output_text", "Hi.")],
-        usage=(58, 20),
+    "parallel calls, the first signed, without ids": calling(A_AND_B, chunk(CITY_A, CITY_B), end()),
+    "one call in each chunk": calling(A_AND_B, chunk(CITY_A), chunk(CITY_B), end()),
+    "a call without arguments": calling(
+        [called(), answered("Nowhere")], chunk({"functionCall": {"name": "weather"}}), end()
     ),
-    "one call in each chunk": Case(
-        [reply(chunk(call(signed="c2ln", city="A")), chunk(call(city="B")), end()), HI],
-        [called(city="A"), called(city="B"), answered("A"), answered("B"), ("output_text", "Hi.")],
-        usage=(58, 20),
+    "text and a call": calling(
+        [("output_text", "I look."), called(city="A"), answered("A")],
+        *(chunk(text("I look.")), chunk(call(signed="c2ln", id_="own", city="A")), end()),
     ),
-    "a call without arguments": Case(
-        [reply(chunk({"functionCall": {"name": "weather"}}), end()), HI],
-        [called(), answered("Nowhere"), ("output_text", "Hi.")],
-        usage=(58, 20),
-    ),
-    "text and a call": Case(
-        [reply(chunk(text("I look.")), chunk(call(signed="c2ln", id_="own", city="A")), end()), HI],
-        [("output_text", "I look."), called(city="A"), answered("A"), ("output_text", "Hi.")],
-        usage=(58, 20),
-    ),
-    "a call with its own end": Case(
-        [reply(end("STOP", call(signed="c2ln", city="A"))), HI],
-        [called(city="A"), answered("A"), ("output_text", "Hi.")],
-        usage=(58, 20),
-    ),
-    "nothing said": Case([reply(end())], [("error", EMPTY)], "error"),
-    "no content at all": Case(
-        [reply({"candidates": [{"finishReason": "STOP", "index": 0}], "usageMetadata": {"promptTokenCount": 29}})],
-        [("error", EMPTY)],
-        "error",
-        usage=None,
-    ),
-    "MAX_TOKENS": Case([reply(chunk(text("Once")), end("MAX_TOKENS"))], [("output_text", "Once")], "length"),
-    "SAFETY": Case([reply(chunk(text("I")), end("SAFETY"))], [("output_text", "I")], "content_filter"),
+    "a call with its own end": calling([called(city="A"), answered("A")], end("STOP", CITY_A)),
+    "no content at all": broken(NOT_SAID, said=[("error", EMPTY)]),
+    "MAX_TOKENS": Case([reply(chunk(text("a")), end("MAX_TOKENS"))], A, "length"),
+    "SAFETY": Case([reply(chunk(text("I")), end("SAFETY"))], SAID_I, "content_filter"),
     **{
         reason: Case([reply(end(reason))], [withheld(reason)], "error")
         for reason in ("PROHIBITED_CONTENT", "BLOCKLIST", "SPII", "MODEL_ARMOR", "IMAGE_RECITATION")
@@ -124,39 +116,28 @@ CASES = {
     "SAFETY with thoughts alone": Case(
         [reply(chunk(thought("Hm.")), end("SAFETY"))], [("reasoning", "Hm.")], "content_filter"
     ),
-    "RECITATION": Case([reply(chunk(text("I")), end("RECITATION"))], [("output_text", "I")], "content_filter"),
-    "MALFORMED_FUNCTION_CALL": Case([reply(end("MALFORMED_FUNCTION_CALL"))], [BROKEN], "error", None),
-    "UNEXPECTED_TOOL_CALL": Case([reply(end("UNEXPECTED_TOOL_CALL"))], [BROKEN], "error", None),
-    "OTHER": Case([reply(chunk(text("a")), end("OTHER"))], [("output_text", "a"), BROKEN], "error", None),
-    "a reason from the future": Case([reply(end("MOON_PHASE"))], [BROKEN], "error", None),
-    "the prompt is blocked": Case(
-        [reply({"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "usageMetadata": {"promptTokenCount": 29}})],
-        [("error", "The provider withheld the answer (category: prohibited content).")],
-        "error",
-        None,
-    ),
-    "line feeds alone": Case([reply(chunk(text("a")), end(), crlf=False)], [("output_text", "a")]),
-    "an error in the stream": Case(
-        [reply(chunk(text("a")), wrong(503, "UNAVAILABLE"))], [("output_text", "a"), ANY], "error", None
-    ),
-    "cut before the reason": Case([reply(chunk(text("a")))], [("output_text", "a"), BROKEN], "error", None),
-    "cut in a call": Case([reply(chunk(call(signed="c2ln", city="A")))], [BROKEN], "error", None),
-    "reset": Case([reply(chunk(text("a")), end="reset")], [("output_text", "a"), ANY], "error", None),
-    "malformed": Case(
-        [reply(chunk(text("a")), b'data: {"candidates": [\r\n\r\n', end())], [("output_text", "a"), ANY], "error", None
-    ),
-    "not an object": Case([reply(chunk(text("a")), b"data: [1]\r\n\r\n")], [("output_text", "a"), ANY], "error", None),
+    "RECITATION": Case([reply(chunk(text("I")), end("RECITATION"))], SAID_I, "content_filter"),
+    **{
+        reason: broken(end(reason), said=[BROKEN])
+        for reason in ("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "A_REASON_FROM_THE_FUTURE")
+    },
+    "OTHER": broken(chunk(text("a")), end("OTHER"), said=[*A, BROKEN]),
+    "the prompt is blocked": broken(BLOCKED, said=[withheld("PROHIBITED_CONTENT")]),
+    "line feeds alone": Case([reply(chunk(text("a")), end(), crlf=False)], A),
+    "an error in the stream": broken(chunk(text("a")), wrong(503, "UNAVAILABLE"), said=[*A, ANY]),
+    "cut before the reason": broken(chunk(text("a")), said=[*A, BROKEN]),
+    "cut in a call": broken(chunk(CITY_A), said=[BROKEN]),
+    "reset": broken(chunk(text("a")), said=[*A, ANY], end="reset"),
+    "malformed": broken(chunk(text("a")), b'data: {"candidates": [\r\n\r\n', end(), said=[*A, ANY]),
+    "not an object": broken(chunk(text("a")), b"data: [1]\r\n\r\n", said=[*A, ANY]),
     "an unknown part": Case(
-        [reply(chunk(text("a")), chunk({"hologram": {"shape": "cube"}}), chunk(text("b")), end())],
-        [("output_text", "ab")],
+        [reply(chunk(text("a")), chunk({"hologram": {"shape": "cube"}}), chunk(text("b")), end())], AB
     ),
     "usage in every chunk": Case(
-        [reply(chunk(text("a"), candidatesTokenCount=3), chunk(text("b"), candidatesTokenCount=7), end())],
-        [("output_text", "ab")],
+        [reply(chunk(text("a"), candidatesTokenCount=3), chunk(text("b"), candidatesTokenCount=7), end())], AB
     ),
     "an image": Case(
-        [reply(chunk(text("See: "), {"inlineData": {"mimeType": "image/png", "data": "iVBORw=="}}), end())],
-        [("output_text", "See: ")],
+        [reply(chunk(text("a"), {"inlineData": {"mimeType": "image/png", "data": "iVBORw=="}}), end())], A
     ),
 }
 

@@ -3,8 +3,8 @@
 import base64
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import pytest
 from pydantic_ai.messages import BinaryContent
@@ -15,15 +15,7 @@ from agent.runtime.run import Run
 from tests.support import dialects
 from tests.support.dialect_server import Playing, Reply
 from tests.support.media_files import MP3, PNG, WAV
-from tests.support.replies.chat_completions import (
-    ANSWER,
-    ROLE,
-    calls,
-    chunk,
-    ending,
-    piece,
-    reply,
-)
+from tests.support.replies.chat_completions import ANSWER, ROLE, calls, chunk, ending, piece, reply
 
 ROUTER = replace(load_catalog().find("huggingface:Qwen/Qwen3-8B"), reasoning=True, tools="native")
 AUDIO = load_catalog().find("openai:gpt-audio-1.5")
@@ -48,11 +40,9 @@ def sound() -> str:
 # --- what comes out of each sequence ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """Replies played in turn, the visible bubbles, and the end of the run."""
 
-    name: str
     replies: Sequence[Reply]
     bubbles: Sequence[Bubble]
     finish: str = "stop"
@@ -78,230 +68,125 @@ def two(first: str = "call_1", second: str = "call_2") -> list[Bubble]:
     ]
 
 
-def failing(detail: str, *before: Bubble) -> dict[str, Any]:
-    return {"bubbles": [*before, ("error", detail)], "finish": "error", "detail": detail}
+def failing(detail: str, reply: Reply, *before: Bubble) -> Case:
+    return Case([reply], [*before, ("error", detail)], "error", detail)
 
 
 ONCE = {"input_tokens": 5, "output_tokens": 9}
 TWICE = {"input_tokens": 10, "output_tokens": 18}
+DONE = ("output_text", "Done.")
 CUT = "The answer broke off: Hugging Face ended it too early."
 UNKNOWN = "<an id of ours>"
 
-CASES = [
-    Case(
-        "a role alone, text, the usage alone",
-        [reply(ROLE, chunk(content="Hel"), chunk(content="lo 👋"), *ending())],
-        [("output_text", "Hello 👋")],
-        usage=ONCE,
+ROM, SUNNY_ROM = '{"city": "Rom"}', [called("call_1", city="Rom"), result("call_1", "Sunny in Rom."), DONE]
+CALLS: dict[str, tuple[list[Any], list[Bubble]]] = {
+    "arguments split inside an escape": (
+        [calls(piece(id="call_1", name="weather")), calls(piece('{"city": "K\\u00')), calls(piece('f6ln"}'))],
+        [called("call_1", city="Köln"), result("call_1", "Sunny in Köln."), DONE],
     ),
-    Case(
-        "reasoning, then text",
-        [reply(ROLE, chunk(reasoning="Let me"), chunk(reasoning=" see."), chunk(content="So."), *ending())],
-        [("reasoning", "Let me see."), ("output_text", "So.")],
-    ),
-    Case(
-        "reasoning by its old name",
-        [reply(ROLE, chunk(reasoning_content="Hm."), chunk(content="So."), *ending())],
-        [("reasoning", "Hm."), ("output_text", "So.")],
-    ),
-    Case(
-        "empty deltas, nulls, comments",
+    "parallel calls, their pieces mixed": (
         [
-            reply(
-                b": keep-alive\n\n",
-                chunk(role="assistant", content=None, reasoning=None, tool_calls=None),
-                chunk(content=""),
-                chunk(reasoning=""),
-                chunk(content="a"),
-                b":\n\n",
-                chunk(),
-                chunk(content="b", refusal=None, obfuscation="x8"),
-                {**chunk(), "choices": []},
-                *ending(),
-            )
-        ],
-        [("output_text", "ab")],
-    ),
-    Case(
-        "arguments split inside an escape",
-        [
-            reply(
-                ROLE,
-                calls(piece(id="call_1", name="weather")),
-                calls(piece('{"city": "K\\u00')),
-                calls(piece('f6ln"}')),
-                *ending("tool_calls"),
-            ),
-            ANSWER,
-        ],
-        [called("call_1", city="Köln"), result("call_1", "Sunny in Köln."), ("output_text", "Done.")],
-        usage=TWICE,
-    ),
-    Case(
-        "parallel calls, their pieces mixed",
-        [
-            reply(
-                calls(piece(id="call_1", name="weather")),
-                calls(piece(index=1, id="call_2", name="weather")),
-                calls(piece('{"city": '), piece('{"city"', index=1)),
-                calls(piece('"Rom"}'), piece(': "Oslo"}', index=1)),
-                *ending("tool_calls"),
-            ),
-            ANSWER,
+            calls(piece(id="call_1", name="weather")),
+            calls(piece(index=1, id="call_2", name="weather")),
+            calls(piece('{"city": '), piece('{"city"', index=1)),
+            calls(piece('"Rom"}'), piece(': "Oslo"}', index=1)),
         ],
         two(),
     ),
-    Case(
-        "parallel calls under one index",
+    "parallel calls under one index": (
         [
-            reply(
-                calls(piece('{"city": ', id="call_1", name="weather")),
-                calls(piece('"Rom"}')),
-                calls(piece('{"city": ', id="call_2", name="weather")),
-                calls(piece('"Oslo"}')),
-                *ending("tool_calls"),
-            ),
-            ANSWER,
+            calls(piece('{"city": ', id="call_1", name="weather")),
+            calls(piece('"Rom"}')),
+            calls(piece('{"city": ', id="call_2", name="weather")),
+            calls(piece('"Oslo"}')),
         ],
         two(),
     ),
-    Case(
-        "parallel calls without an index",
+    "parallel calls without an index": (
         [
-            reply(
-                calls(piece('{"city": ', None, "call_1", "weather")),
-                calls(piece('"Rom"}', None)),
-                calls(piece('{"city": ', None, "call_2", "weather"), piece('"Oslo"}', None)),
-                *ending("tool_calls"),
-            ),
-            ANSWER,
+            calls(piece('{"city": ', None, "call_1", "weather")),
+            calls(piece('"Rom"}', None)),
+            calls(piece('{"city": ', None, "call_2", "weather"), piece('"Oslo"}', None)),
         ],
         two(),
     ),
-    Case(
-        "parallel calls under one index, without ids",
-        [
-            reply(
-                calls(piece('{"city": "Rom"}', name="weather")),
-                calls(piece('{"city": ', name="weather")),
-                calls(piece('"Oslo"}')),
-                *ending("stop"),
-            ),
-            ANSWER,
-        ],
+    "parallel calls under one index, without ids": (
+        [calls(piece(ROM, name="weather")), calls(piece('{"city": ', name="weather")), calls(piece('"Oslo"}'))],
         two(UNKNOWN, UNKNOWN),
     ),
-    Case(
-        "a call without arguments, then another, under one index and without ids",
-        [reply(calls(piece(name="sound")), calls(piece('{"city": "Rom"}', name="weather")), *ending("stop")), ANSWER],
+    "a call without arguments, then another, under one index and without ids": (
+        [calls(piece(name="sound")), calls(piece(ROM, name="weather"))],
         [
             called(UNKNOWN, "sound"),
             called(UNKNOWN, city="Rom"),
             result(UNKNOWN, "Moo.", "sound"),
             result(UNKNOWN, "Sunny in Rom."),
-            ("output_text", "Done."),
+            DONE,
         ],
     ),
-    Case(
-        "name and id repeated with each piece",
+    "name and id repeated with each piece": (
         [
-            reply(
-                calls(piece('{"city": ', 0, "call_1", "weather")),
-                calls(piece('"Rom"}', 0, "call_1", "weather")),
-                calls(piece('{"city": "Oslo"', 1, "call_2", "weather")),
-                calls(piece("}", 1, "call_2", "weather")),
-                *ending("tool_calls"),
-            ),
-            ANSWER,
+            calls(piece('{"city": ', 0, "call_1", "weather")),
+            calls(piece('"Rom"}', 0, "call_1", "weather")),
+            calls(piece('{"city": "Oslo"', 1, "call_2", "weather")),
+            calls(piece("}", 1, "call_2", "weather")),
         ],
         two(),
     ),
-    Case(
-        "another id with each piece",
+    "another id with each piece": (
         [
-            reply(
-                calls(piece("", 0, "call_1", "weather")),
-                calls(piece('{"city": ', 0, "call_x")),
-                calls(piece('"Rom"}', 0, "call_y")),
-                *ending("tool_calls"),
-            ),
-            ANSWER,
+            calls(piece("", 0, "call_1", "weather")),
+            calls(piece('{"city": ', 0, "call_x")),
+            calls(piece('"Rom"}', 0, "call_y")),
         ],
-        [called("call_1", city="Rom"), result("call_1", "Sunny in Rom."), ("output_text", "Done.")],
+        SUNNY_ROM,
     ),
-    Case(
-        "empty arguments",
-        [reply(calls(piece("", 0, "call_1", "weather")), *ending("tool_calls")), ANSWER],
-        [called("call_1"), result("call_1", "Sunny in Nowhere."), ("output_text", "Done.")],
+    "empty arguments": (
+        [calls(piece("", 0, "call_1", "weather"))],
+        [called("call_1"), result("call_1", "Sunny in Nowhere."), DONE],
     ),
-    Case(
-        "refusal",
-        [reply(ROLE, chunk(refusal="I can't"), chunk(refusal=" help."), *ending())],
-        **failing('The provider withheld the answer. "I can\'t help".'),
-    ),
-    Case(
-        "filtered from the beginning",
-        [reply(ROLE, *ending("content_filter"))],
-        **failing("The provider withheld the answer."),
-    ),
-    Case(
-        "filtered without a delta",
-        [reply(ROLE, {"choices": [{"index": 0, "delta": None, "finish_reason": "content_filter"}]})],
-        **failing("The provider withheld the answer."),
-    ),
-    *(
-        Case(
-            f"withheld: {reason}",
-            [reply(ROLE, *ending(reason))],
-            **failing(f"The provider withheld the answer (category: {reason.lower()})."),
-        )
-        for reason in ("SAFETY", "recitation", "blocklist")
-    ),
-    Case(
-        "length",
-        [reply(chunk(content="On and"), *ending("length"))],
-        [("output_text", "On and")],
-        finish="length",
-        detail="The answer was cut off at its maximum length.",
+}
+ODD_DELTAS = reply(
+    b": keep-alive\n\n",
+    chunk(role="assistant", content=None, reasoning=None, tool_calls=None),
+    *(chunk(content=""), chunk(reasoning=""), chunk(content="a"), b":\n\n", chunk()),
+    chunk(content="b", refusal=None, obfuscation="x8"),
+    {**chunk(), "choices": []},
+    *ending(),
+)
+CASES = {
+    **{
+        name: Case([reply(*pieces, *ending("tool_calls")), ANSWER], bubbles, usage=TWICE)
+        for name, (pieces, bubbles) in CALLS.items()
+    },
+    "a role alone, text, the usage alone": Case(
+        [reply(ROLE, chunk(content="Hel"), chunk(content="lo 👋"), *ending())],
+        [("output_text", "Hello 👋")],
         usage=ONCE,
     ),
-    Case(
-        "filtered",
-        [reply(chunk(content="Well"), *ending("content_filter"))],
-        [("output_text", "Well")],
-        finish="content_filter",
-        detail="The provider withheld the answer.",
+    "reasoning by its old name": Case(
+        [reply(ROLE, chunk(reasoning_content="Hm."), chunk(content="So."), *ending())],
+        [("reasoning", "Hm."), ("output_text", "So.")],
     ),
-    Case("no end", [Reply(sse=[chunk(content="Hm")])], **failing(CUT, ("output_text", "Hm"))),
-    Case("no end but [DONE]", [reply(chunk(content="Hm"))], **failing(CUT, ("output_text", "Hm"))),
-    Case("nothing", [Reply()], **failing(CUT)),
-    Case(
-        "cut",
-        [Reply(sse=[chunk(content="Hm")], end="cut")],
-        **failing("The connection to {url} broke.", ("output_text", "Hm")),
+    "empty deltas, nulls, comments": Case([ODD_DELTAS], [("output_text", "ab")]),
+    "refusal": failing(
+        'The provider withheld the answer. "I can\'t help".',
+        reply(ROLE, chunk(refusal="I can't"), chunk(refusal=" help."), *ending()),
     ),
-    Case(
-        "an error in the middle",
-        [
-            reply(
-                chunk(content="Hm"),
-                {"error": {"message": "Out of memory.", "type": "InternalServerError", "code": 500}},
-            )
-        ],
-        **failing('Hugging Face failed (HTTP 500). "Out of memory".', ("output_text", "Hm")),
+    "filtered without a delta": failing(
+        "The provider withheld the answer.",
+        reply(ROLE, {"choices": [{"index": 0, "delta": None, "finish_reason": "content_filter"}]}),
     ),
-    Case(
-        "an error in the middle, of another kind",
-        [reply({"error": {"message": "Slow down.", "type": "rate_limit_error", "param": None, "code": None}})],
-        **failing("Hugging Face is getting too many requests."),
+    "no end but [DONE]": failing(CUT, reply(chunk(content="Hm")), ("output_text", "Hm")),
+    "nothing": failing(CUT, Reply()),
+    "cut": failing(
+        "The connection to {url} broke.", Reply(sse=[chunk(content="Hm")], end="cut"), ("output_text", "Hm")
     ),
-    Case(
-        "an error in the middle that is a sentence",
-        [reply(chunk(content="Hm"), {"error": "The backend went away."})],
-        **failing('Hugging Face failed in the middle of the answer. "The backend went away".', ("output_text", "Hm")),
+    "an error in the middle, of another kind": failing(
+        "Hugging Face is getting too many requests.",
+        reply({"error": {"message": "Slow down.", "type": "rate_limit_error", "param": None, "code": None}}),
     ),
-    Case("malformed", [reply(b"data: {nope\n\n")], **failing("Hugging Face sent an answer that can't be read.")),
-]
+}
 
 
 running_server, server = dialects.running_server, dialects.server
@@ -322,7 +207,7 @@ def seen(run: Run) -> list[Bubble]:
     ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 async def test_stream_is_decoded(server: Playing, case: Case) -> None:
     server.play(*case.replies)
     async with agent(server, tools=[weather, sound]) as one:
@@ -356,46 +241,22 @@ TOOL = {
 
 @pytest.mark.parametrize("wish", [None, True, False])
 async def test_router_gets_only_documented_fields(server: Playing, wish: bool | None) -> None:
-    think = chunk(reasoning="Two cities.")
-    server.play(
-        reply(
-            ROLE,
-            think,
-            calls(piece('{"city":"Rom"}', 0, "call_1", "weather"), piece('{"city":"Oslo"}', 1, "call_2", "weather")),
-            *ending("tool_calls"),
-        ),
-        ANSWER,
-    )
+    made = [piece(f'{{"city":"{city}"}}', at, f"call_{at}", "weather") for at, city in enumerate(("Rom", "Oslo"))]
+    server.play(reply(ROLE, chunk(reasoning="Two cities."), calls(*made), *ending("tool_calls")), ANSWER)
     async with agent(server, system_message="Be brief.", tools=[weather]) as one:
         await one.ask("Rom and Oslo?", reasoning=wish, temperature=0.3, max_tokens=77)
-    first = {
-        "model": "Qwen/Qwen3-8B",
-        "stream": True,
-        "stream_options": {"include_usage": True},
-        "temperature": 0.3,
-        "max_tokens": 77,
-        "tools": [TOOL],
-        "tool_choice": "auto",
+    first, second = server.requests
+    assert (first.path, first.headers["authorization"]) == ("/v1/chat/completions", f"Bearer {KEY}")
+    assert first.json == {
+        **{"model": "Qwen/Qwen3-8B", "stream": True, "stream_options": {"include_usage": True}},
+        **{"temperature": 0.3, "max_tokens": 77, "tools": [TOOL], "tool_choice": "auto"},
         "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Rom and Oslo?"}],
     }
-    assert server.requests[0].path == "/v1/chat/completions"
-    assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
-    assert server.requests[0].json == first
-    assert server.requests[1].json["messages"][2:] == [
-        {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [
-                {
-                    "id": f"call_{number}",
-                    "type": "function",
-                    "function": {"name": "weather", "arguments": f'{{"city":"{city}"}}'},
-                }
-                for number, city in ((1, "Rom"), (2, "Oslo"))
-            ],
-        },
-        {"role": "tool", "tool_call_id": "call_1", "content": "Sunny in Rom."},
-        {"role": "tool", "tool_call_id": "call_2", "content": "Sunny in Oslo."},
+    sent = [{"id": one["id"], "type": "function", "function": one["function"]} for one in made]
+    assert second.json["messages"][2:] == [
+        {"role": "assistant", "content": None, "tool_calls": sent},
+        {"role": "tool", "tool_call_id": "call_0", "content": "Sunny in Rom."},
+        {"role": "tool", "tool_call_id": "call_1", "content": "Sunny in Oslo."},
     ]
 
 

@@ -2,8 +2,8 @@
 
 import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import pytest
 from openai._utils import _transform as transform
@@ -55,11 +55,9 @@ def weather(city: str) -> str:
 Bubble = tuple[str, Any]
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """Replies played in turn, the visible bubbles, and the end of the run."""
 
-    name: str
     replies: Sequence[Reply]
     bubbles: Sequence[Bubble]
     finish: str = "stop"
@@ -67,9 +65,13 @@ class Case:
     usage: Mapping[str, int] | None = None
 
 
+def said(*items: Any) -> Reply:
+    """Return an answer with these items, which is whole."""
+    return reply(created(), *items, completed())
+
+
 ONCE = {"input_tokens": 5, "output_tokens": 7, "cached_tokens": 2}
 TWICE = {"input_tokens": 10, "output_tokens": 14, "cached_tokens": 4}
-SUN = ("tool_call_result", {"id": "call_1", "name": "weather", "content": "Sunny in Köln.", "is_error": False})
 
 
 def called(city: str, id_: str = "call_1") -> Bubble:
@@ -80,68 +82,44 @@ def result(city: str, id_: str = "call_1") -> Bubble:
     return "tool_call_result", {"id": id_, "name": "weather", "content": f"Sunny in {city}.", "is_error": False}
 
 
-def failing(detail: str, *before: Bubble) -> dict[str, Any]:
-    return {"bubbles": [*before, ("error", detail)], "finish": "error", "detail": detail}
+def failing(detail: str, sent: Reply, *before: Bubble) -> Case:
+    return Case([sent], [*before, ("error", detail)], "error", detail)
+
+
+def broken(code: str, message: str) -> Reply:
+    """Return an answer that fails with this error."""
+    error = {"code": code, "message": message}
+    return reply(created(), [event("response.failed", response=whole("failed", error=error))])
 
 
 BROKE = "The answer broke off: the model server ended it too early."
 LIMIT = "Your input exceeds the context window of this model. Please adjust your input and try again."
 
-CASES = [
-    Case("text", [reply(created(), text("He", "llo", " 👋"), completed())], [("output_text", "Hello 👋")], usage=ONCE),
-    Case(
-        "reasoning in two summaries",
-        [reply(created(), reasoning("First, look.", "Then say."), text("So."), completed())],
+QUOTA = {"type": "insufficient_quota", "code": "insufficient_quota", "message": "Pay."}
+ROM, HM, CALLED_ROM = call('{"city": "Rom"}'), ("output_text", "Hm"), [called("Rom"), result("Rom")]
+OSLO = call('{"city"', ': "Oslo"}', id_="fc_2", call_id="call_2", index=2)
+MIXED = ((one := call('{"city": ', '"Rom"}'))[:2], OSLO[:2], one[2:], OSLO[2:])
+DONE = ("output_text", "Done.")
+CASES = {
+    "text": Case([said(text("He", "llo", " 👋"))], [("output_text", "Hello 👋")], usage=ONCE),
+    "reasoning in two summaries": Case(
+        [said(reasoning("First, look.", "Then say."), text("So."))],
         [("reasoning", "First, look.\n\nThen say."), ("output_text", "So.")],
     ),
-    Case(
-        "reasoning that is sealed and says nothing",
-        [reply(created(), reasoning(), text("So."), completed())],
-        [("output_text", "So.")],
+    "reasoning that is sealed and says nothing": Case([said(reasoning(), text("So."))], [("output_text", "So.")]),
+    "arguments split inside an escape": Case(
+        [said(call('{"city": "K\\u00', 'f6ln"}')), ANSWER], [called("Köln"), result("Köln"), DONE], usage=TWICE
     ),
-    Case(
-        "arguments split inside an escape",
-        [reply(created(), call('{"city": "K\\u00', 'f6ln"}'), completed()), ANSWER],
-        [called("Köln"), result("Köln"), ("output_text", "Done.")],
-        usage=TWICE,
+    "arguments only when they are whole": Case([said(ROM[::3]), ANSWER], [*CALLED_ROM, DONE]),
+    "parallel calls, their pieces mixed": Case(
+        [said(*MIXED), ANSWER], [called("Rom"), called("Oslo", "call_2"), result("Rom"), result("Oslo", "call_2"), DONE]
     ),
-    Case(
-        "arguments only when they are whole",
-        [reply(created(), call('{"city": "Rom"}')[::3], completed()), ANSWER],
-        [called("Rom"), result("Rom"), ("output_text", "Done.")],
+    "text before a call": Case(
+        [said(text("I look.", phase="commentary", index=0), ROM), ANSWER],
+        [("output_text", "I look."), *CALLED_ROM, DONE],
     ),
-    Case(
-        "parallel calls, their pieces mixed",
-        [
-            reply(
-                created(),
-                (one := call('{"city": ', '"Rom"}'))[:2],
-                (two := call('{"city"', ': "Oslo"}', id_="fc_2", call_id="call_2", index=2))[:2],
-                one[2:],
-                two[2:],
-                completed(),
-            ),
-            ANSWER,
-        ],
-        [
-            called("Rom"),
-            called("Oslo", "call_2"),
-            result("Rom"),
-            result("Oslo", "call_2"),
-            ("output_text", "Done."),
-        ],
-    ),
-    Case(
-        "text before a call",
-        [
-            reply(created(), text("I look.", phase="commentary", index=0), call('{"city": "Rom"}'), completed()),
-            ANSWER,
-        ],
-        [("output_text", "I look."), called("Rom"), result("Rom"), ("output_text", "Done.")],
-    ),
-    Case("empty deltas", [reply(created(), text("", "a", "", "b", ""), completed())], [("output_text", "ab")]),
-    Case(
-        "comments, a keepalive, events nobody knows",
+    "empty deltas": Case([said(text("", "a", "", "b", ""))], [("output_text", "ab")]),
+    "comments, a keepalive, events nobody knows": Case(
         [
             reply(
                 [b": keep-alive\n\n"],
@@ -153,131 +131,58 @@ CASES = [
         ],
         [("output_text", "Still")],
     ),
-    Case(
-        "a keepalive first",
-        [reply([event("keepalive")], created(), text("Late"), completed())],
-        [("output_text", "Late")],
+    "a keepalive first": Case(
+        [reply([event("keepalive")], created(), text("Late"), completed())], [("output_text", "Late")]
     ),
-    Case(
-        "refusal",
-        [reply(created(), refusal("I can't help with that."), completed())],
-        **failing('The provider withheld the answer. "I can\'t help with that".'),
+    "refusal": failing(
+        'The provider withheld the answer. "I can\'t help with that".', said(refusal("I can't help with that."))
     ),
-    Case(
-        "refusal after text",
-        [reply(created(), text("Well"), refusal("No, I can't."), completed())],
+    "refusal after text": Case(
+        [said(text("Well"), refusal("No, I can't."))],
         [("output_text", "Well")],
-        finish="content_filter",
-        detail='The provider withheld the answer. "No, I can\'t".',
+        "content_filter",
+        'The provider withheld the answer. "No, I can\'t".',
     ),
-    Case(
-        "filtered from the beginning",
-        [reply(created(), incomplete("content_filter"))],
-        **failing("The provider withheld the answer."),
+    "filtered from the beginning": failing(
+        "The provider withheld the answer.", reply(created(), incomplete("content_filter"))
     ),
-    Case(
-        "withheld for a reason of its own",
-        [reply(created(), incomplete("safety"))],
-        **failing("The provider withheld the answer (category: safety)."),
+    "withheld for a reason of its own": failing(
+        "The provider withheld the answer (category: safety).", reply(created(), incomplete("safety"))
     ),
-    Case(
-        "cut at the longest answer",
+    "cut at the longest answer": Case(
         [reply(created(), text("On and"), incomplete("max_output_tokens"))],
         [("output_text", "On and")],
-        finish="length",
-        detail="The answer was cut off at its maximum length.",
-        usage=ONCE,
+        *("length", "The answer was cut off at its maximum length.", ONCE),
     ),
-    Case(
-        "cut by the filter",
-        [reply(created(), text("Well"), incomplete("content_filter"))],
-        [("output_text", "Well")],
-        finish="content_filter",
-        detail="The provider withheld the answer.",
+    "failed": failing('OpenAI failed (HTTP 500). "Sorry".', broken("server_error", "Sorry.")),
+    "failed without a word": failing(
+        BROKE, reply(created(), text("Hm"), [event("response.failed", response=whole("failed"))]), HM
     ),
-    Case(
-        "failed",
-        [
-            reply(
-                created(),
-                [
-                    event(
-                        "response.failed", response=whole("failed", error={"code": "server_error", "message": "Sorry."})
-                    )
-                ],
-            )
-        ],
-        **failing('OpenAI failed (HTTP 500). "Sorry".'),
+    "failed: too many requests": failing(
+        "OpenAI is getting too many requests.", broken("rate_limit_exceeded", "Slow.")
     ),
-    Case(
-        "failed without a word",
-        [reply(created(), text("Hm"), [event("response.failed", response=whole("failed"))])],
-        **failing(BROKE, ("output_text", "Hm")),
+    "failed: a picture": failing('OpenAI refused the picture. "Too large".', broken("image_too_large", "Too large.")),
+    "an error at the start": failing(
+        "The conversation is longer than GPT-6 Luna can read. Start a new chat or shorten the message.",
+        reply([event("error", code="context_length_exceeded", message=LIMIT, param="input")]),
     ),
-    Case(
-        "failed: too many requests",
-        [
-            reply(
-                created(),
-                [
-                    event(
-                        "response.failed",
-                        response=whole("failed", error={"code": "rate_limit_exceeded", "message": "Slow."}),
-                    )
-                ],
-            )
-        ],
-        **failing("OpenAI is getting too many requests."),
+    "an error in the middle, in an envelope": failing(
+        "The account's quota for 'gpt-6-luna' is used up.",
+        reply(created(), text("Hm")[:3], [event("error", error=QUOTA)]),
+        HM,
     ),
-    Case(
-        "failed: a picture",
-        [
-            reply(
-                created(),
-                [
-                    event(
-                        "response.failed",
-                        response=whole("failed", error={"code": "image_too_large", "message": "Too large."}),
-                    )
-                ],
-            )
-        ],
-        **failing('OpenAI refused the picture. "Too large".'),
+    "an error under no known code": failing(
+        'OpenAI failed in the middle of the answer. "Odd".',
+        reply(created(), [event("error", code=None, message="Odd.", param=None)]),
     ),
-    Case(
-        "an error at the start",
-        [reply([event("error", code="context_length_exceeded", message=LIMIT, param="input")])],
-        **failing("The conversation is longer than GPT-6 Luna can read. Start a new chat or shorten the message."),
+    "no end": failing(BROKE, reply(created(), text("Hm")), HM),
+    "cut": failing("The connection to {url} broke.", reply(created(), text("Hm"), end="cut"), HM),
+    "nothing": failing("The answer broke off: OpenAI ended it too early.", Reply()),
+    "malformed": failing(
+        "OpenAI sent an answer that can't be read.",
+        reply(created(), [b"event: response.output_text.delta\ndata: {nope\n\n"]),
     ),
-    Case(
-        "an error in the middle, in an envelope",
-        [
-            reply(
-                created(),
-                text("Hm")[:3],
-                [event("error", error={"type": "insufficient_quota", "code": "insufficient_quota", "message": "Pay."})],
-            )
-        ],
-        **failing("The account's quota for 'gpt-6-luna' is used up.", ("output_text", "Hm")),
-    ),
-    Case(
-        "an error under no known code",
-        [reply(created(), [event("error", code=None, message="Odd.", param=None)])],
-        **failing('OpenAI failed in the middle of the answer. "Odd".'),
-    ),
-    Case("no end", [reply(created(), text("Hm"))], **failing(BROKE, ("output_text", "Hm"))),
-    Case(
-        "cut",
-        [reply(created(), text("Hm"), end="cut")],
-        **failing("The connection to {url} broke.", ("output_text", "Hm")),
-    ),
-    Case("nothing", [Reply()], **failing("The answer broke off: OpenAI ended it too early.")),
-    Case(
-        "malformed",
-        [reply(created(), [b"event: response.output_text.delta\ndata: {nope\n\n"])],
-        **failing("OpenAI sent an answer that can't be read."),
-    ),
-]
+}
 
 
 running_server, server = dialects.running_server, dialects.server
@@ -287,7 +192,7 @@ def agent(server: Playing, spec: ModelSpec = OPENAI, **more: Any) -> Agent:
     return Agent(connect(spec, Endpoint(server.url + "/v1", KEY)), limits=NO_RETRIES, **more)
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 async def test_stream_is_decoded(server: Playing, case: Case) -> None:
     server.play(*case.replies)
     async with agent(server, tools=[weather]) as one:

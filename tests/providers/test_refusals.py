@@ -70,28 +70,18 @@ def sent(server: Playing) -> list[set[str]]:
     return uses
 
 
+OPENROUTER = (
+    'No endpoints found that support tool use. Try disabling "weather". To learn more, visit: https://openrouter.ai'
+)
+GATEWAY = {"raw": '{"message":"This model doesn\'t support tool use."}', "provider_name": "X"}
+FORBIDDEN = {"type": "extra_forbidden", "loc": ["body", "tools"], "msg": "Extra inputs are not permitted"}
 TOOLS: dict[str, tuple[int, Any]] = {
     # vllm/entrypoints/openai/chat_completion/serving.py
-    "vLLM": (
-        400,
-        error(
-            '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
-            type="BadRequestError",
-            param=None,
-            code=400,
-        ),
-    ),
+    "vLLM": (400, error('"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set')),
     # github.com/ollama/ollama/issues/14795
     "Ollama": (400, error("registry.ollama.ai/library/gemma3:4b does not support tools", type="api_error", code=None)),
     # github.com/evalstate/fast-agent/issues/122 and a later wording
-    "OpenRouter": (
-        404,
-        error(
-            'No endpoints found that support tool use. Try disabling "weather". To learn more about provider routing, '
-            "visit: https://openrouter.ai/docs/guides/routing/provider-selection",
-            code=404,
-        ),
-    ),
+    "OpenRouter": (404, error(OPENROUTER, code=404)),
     # llama.cpp, tools/server/utils.hpp, as error 500 until 2025 and 400 since then
     "llama.cpp, old": (500, error("tools param requires --jinja flag", code=500, type="server_error")),
     "llama.cpp": (400, error("tools param requires --jinja flag", code=400, type="invalid_request_error")),
@@ -100,18 +90,8 @@ TOOLS: dict[str, tuple[int, Any]] = {
     # docs.mistral.ai, "Function calling"
     "Mistral": (400, {"object": "error", "message": "Function calling is not enabled for this model", "code": 3051}),
     # FastAPI's answer of a server that forbids unknown fields
-    "FastAPI": (
-        422,
-        {"detail": [{"type": "extra_forbidden", "loc": ["body", "tools"], "msg": "Extra inputs are not permitted"}]},
-    ),
-    "a gateway": (
-        400,
-        error(
-            "Provider returned error",
-            code=400,
-            metadata={"raw": '{"message":"This model doesn\'t support tool use."}', "provider_name": "X"},
-        ),
-    ),
+    "FastAPI": (422, {"detail": [FORBIDDEN]}),
+    "a gateway": (400, error("Provider returned error", code=400, metadata=GATEWAY)),
 }
 
 
@@ -131,21 +111,13 @@ async def test_refused_tools_are_left_out(server: Playing, named: str) -> None:
     assert "takes no tools" in result.note.omitted
 
 
+MMPROJ = "image input is not supported - hint: if this is unexpected, you may need to provide the mmproj"
+SERDE = "Failed to deserialize the JSON body into the target type: "
 IMAGES: dict[str, tuple[int, Any]] = {
     # llama.cpp, github.com/ggml-org/llama.cpp/issues/15377 and 13566
-    "llama.cpp": (
-        500,
-        error(
-            "image input is not supported - hint: if this is unexpected, you may need to provide the mmproj",
-            code=500,
-            type="server_error",
-        ),
-    ),
+    "llama.cpp": (500, error(MMPROJ, code=500, type="server_error")),
     # github.com/studio-dots-ai/dots.ocr/issues/61
-    "vLLM": (
-        400,
-        {"object": "error", "message": "m is not a multimodal model None", "type": "BadRequestError", "code": 400},
-    ),
+    "vLLM": (400, {"object": "error", "message": "m is not a multimodal model None", "type": "BadRequestError"}),
     "vLLM, none allowed": (400, error("At most 0 image(s) may be provided in one prompt.", type="BadRequestError")),
     # github.com/lmstudio-ai/lmstudio-bug-tracker/issues/908
     "LM Studio": (400, {"error": "Model does not support images. Please use a model that does."}),
@@ -155,13 +127,7 @@ IMAGES: dict[str, tuple[int, Any]] = {
     "Ollama": (400, error("this model does not support image input", type="api_error")),
     "Groq": (400, error("'messages.0' : for 'role:user' messages[0].content must be a string")),
     # DeepSeek's parser of requests is serde
-    "DeepSeek": (
-        422,
-        error(
-            "Failed to deserialize the JSON body into the target type: messages[0]: unknown variant `image_url`, "
-            "expected `text` at line 1 column 97"
-        ),
-    ),
+    "DeepSeek": (422, error(SERDE + "messages[0]: unknown variant `image_url`, expected `text` at line 1 column 97")),
     "OpenAI": (400, error("Invalid content type. image_url is only supported by certain models.")),
 }
 
@@ -182,13 +148,7 @@ SCHEMAS: dict[str, tuple[int, Any]] = {
     # github.com/llm-exe/llm-exe/issues/662
     "DeepSeek": (400, error("This response_format type is unavailable now", type="invalid_request_error", param=None)),
     # github.com/BerriAI/litellm/issues/7580
-    "DeepSeek, old": (
-        422,
-        error(
-            "Failed to deserialize the JSON body into the target type: response_format: response_format.type "
-            "`json_schema` is unavailable now at line 1 column 1193"
-        ),
-    ),
+    "DeepSeek, old": (422, error(SERDE + "response_format: response_format.type `json_schema` is unavailable now")),
     # github.com/TypeWhisper/typewhisper-win/issues/26
     "Groq": (400, error("The model only supports response formats: [json text].")),
     "Groq, newer": (400, error("This model does not support response format `json_schema`. See supported models at")),
@@ -284,11 +244,7 @@ async def test_given_capabilities_count_more_than_the_name(server: Playing) -> N
     server.play(ANSWER)
     url = f"{server.url}/v1"
     async with Agent(
-        "Qwen/Qwen3-8B",
-        provider="vllm",
-        base_url=url,
-        tools=[weather],
-        capabilities={"tools": "none", "image": True},
+        "Qwen/Qwen3-8B", provider="vllm", base_url=url, tools=[weather], capabilities={"tools": "none", "image": True}
     ) as agent:
         await agent.ask(["What is this?", PICTURE])
     assert sent(server) == [{"image"}]

@@ -291,15 +291,6 @@ async def test_queue_time_is_not_model_or_run_time(agent: Agent) -> None:
     assert timings.first_token <= timings.total <= whole - timings.queued
 
 
-@pytest.mark.slow
-async def test_time_limit_starts_with_the_slot(agent: Agent) -> None:
-    first = await served(agent)
-    run = await in_line(agent, 1, "!stall-before", seconds=1.0)
-    first.cancel()
-    result = await asyncio.wait_for(run, 30)
-    assert result.note.detail == "Stopped after 1 s, the time limit of one answer."
-
-
 async def test_abandoned_wait_takes_no_slot(server: Running) -> None:
     connection = connect(SPEC, Endpoint(server.base_url, slots=1))
     try:

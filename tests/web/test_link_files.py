@@ -104,3 +104,21 @@ async def test_remembered_branches_are_bounded() -> None:
         token, _ = await links.create("ann", record.id, LinkChoices(days=None, with_files=True))
         assert await links.owner_of_file(token, file) == "ann"
     assert len(links._files) == MAX_BRANCHES
+
+
+async def test_files_of_the_branch_in_use_stay_remembered() -> None:
+    """The branch that is forgotten is the one whose files nobody has asked for the longest."""
+    store, file = CountingStore(), f"{'1' * 64}.png"
+    links = ChatLinks(store, Settings(local=LocalSettings()))
+    tokens = list[str]()
+    for _ in range(MAX_BRANCHES + 1):
+        [entry] = chain(names(file))
+        record = await store.save(Conversation(owner="ann", head_id=entry.id), [entry])
+        tokens.append((await links.create("ann", record.id, LinkChoices(days=None, with_files=True)))[0])
+        await links.owner_of_file(tokens[0], file)
+        await links.owner_of_file(tokens[-1], file)
+    store.reads = 0
+    await links.owner_of_file(tokens[0], file)
+    assert store.reads == 0
+    await links.owner_of_file(tokens[1], file)
+    assert store.reads > 0

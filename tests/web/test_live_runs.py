@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent import Agent
+from agent.errors import Conflict
 from agent.i18n.translator import ENGLISH
 from agent.tools.function_tools import Tool, tool
 from agent.web import run_event_routes
@@ -220,3 +221,17 @@ async def test_run_with_a_result_is_no_longer_live() -> None:
     await live.run
     assert runs.get("c", "ann") is following
     await runs.close()
+
+
+async def test_chat_has_one_answer_at_once() -> None:
+    """Only the other answers of a comparison are written beside one."""
+    table = LiveRuns(None)
+    hanging = [Step([Words("output_text", ["a"]), Act("hang")])]
+    first = table.start(Agent(FakeConnection(hanging)).run("Hi."), unstored())
+    with pytest.raises(Conflict):
+        table.start(Agent(FakeConnection([])).run("Hi."), unstored())
+    for journal, is_beside in ((unstored(), True), (unstored(conversation="another"), False)):
+        await table.start(Agent(FakeConnection([])).run("Hi."), journal, is_beside=is_beside).run
+    first.run.cancel()
+    await first.run
+    await table.close()

@@ -8,12 +8,13 @@ from fastapi import FastAPI
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_ai.messages import BinaryContent
+from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from agent.files.places import LocalFolder, Place, open_place
 from agent.files.store import MediaStore
 from agent.web.chat.temporary_stores import TemporaryMedia, TemporaryMemory
-from agent.web.media_route import PIECE, add_media_route, byte_range, headers_of
+from agent.web.media_route import PIECE, add_media_route, byte_range, file_response, headers_of
 
 SOUND = BinaryContent(bytes(range(256)) * 9000, media_type="audio/ogg")
 """2.3 MB"""
@@ -55,6 +56,16 @@ async def test_browser_keeps_no_file_of_a_temporary_chat(tmp_path: Path) -> None
     ):
         headers = headers_of(await media.find("ann", await media.add("ann", content, reference)))
         assert (headers["cache-control"], headers["content-disposition"].partition(";")[0]) == (caching, opens)
+
+
+async def test_range_of_a_file_that_changed_is_the_whole_file() -> None:
+    media = MediaStore(open_place("memory:"))
+    file = await media.find("ann", await media.add("ann", BinaryContent(b"words", media_type="audio/ogg"), "message"))
+    for etag, status in ((headers_of(file)["etag"], 206), ('"another"', 200)):
+        asked = [(b"range", b"bytes=1-2"), (b"if-range", etag.encode())]
+        assert (
+            file_response(file, Request({"type": "http", "headers": asked, "query_string": b""})).status_code == status
+        )
 
 
 async def test_file_comes_in_pieces_and_ranges(app: MeasuredApp) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -420,6 +421,25 @@ def test_menu_marks_models_that_need_own_key(monkeypatch: pytest.MonkeyPatch) ->
     others = set(shown) - {"openai:gpt-6-luna", LARGE.id}
     assert others
     assert all(shown[id_].endswith(" · needs your own key") for id_ in others)
+
+
+@pytest.mark.parametrize(("tools", "has_badge"), [("native", True), ("none", False)])
+def test_menu_marks_models_that_call_tools(tools: Any, has_badge: bool) -> None:
+    assert model_menu().listed("ann", replace(LARGE, id="vllm:typed", tools=tools))[-1].tools is has_badge
+
+
+async def test_connection_to_a_typed_name_serves_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any name can be typed, so connections that are kept would pile up."""
+    monkeypatch.setenv("OPENAI_API_KEY", "of-the-owner")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    menu = model_menu("openai:typed", "openai:gpt-6-luna")
+    for name, is_shared in (("openai:gpt-6-luna", True), ("openai:typed", False)):
+        (one, closes), (other, _) = [await menu.connect("ann", name) for _ in range(2)]
+        assert (one is other, closes) == (is_shared, not is_shared)
+        if closes:
+            for connection in (one, other):
+                await menu.close(connection, "ann")
+    await menu.aclose()
 
 
 @pytest.mark.parametrize("is_public", [True, False], ids=["public", "own"])

@@ -1,15 +1,19 @@
 """Temporary chats: nothing of them is stored, only their visitor reaches them, and they are erased."""
 
 import gc
+import json
 import logging
 import re
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import AsyncMock
 from weakref import ref
 
 import pytest
+from fastapi import FastAPI
 from pydantic_ai.messages import BinaryContent
+from starlette.types import Receive, Scope, Send
 
 from agent.errors import AgentError, Conflict, HistoryError, InputError, Limited, NotFound
 from agent.files.places import LocalFolder
@@ -36,7 +40,9 @@ from agent.web.chat.temporary_stores import (
 )
 from agent.web.chat.transcript import is_prompt
 from agent.web.chat.visitor import Visitor
+from agent.web.message_routes import MessageRoutes
 from tests.conftest import App, becomes
+from tests.support.asgi_requests import asked
 from tests.support.history_laws import Law, check, laws_for
 from tests.support.history_stores import STORES, TEMPORARY, Clock, subject_name
 from tests.support.http_client import HttpVisitor, marker
@@ -392,3 +398,20 @@ def test_guest_keeps_it_with_the_token_of_the_page(app: App) -> None:
     chat, _ = begin_temporary(guest, guest=token)
     asked = [guest.ask("POST", f"/temporary/{chat}{query}").status for query in (f"?guest={token}", "", "?guest=x")]
     assert asked == [204, 401, 401]
+
+
+async def test_repeated_first_message_begins_no_second_chat(house: House) -> None:
+    app = FastAPI()
+    MessageRoutes(house.page, lambda _: "ann", AsyncMock(return_value=None)).add_to(app)
+    bodies = [{"text": f"!text {WORD}", "temporary": True, "id": "a" * 32, "again": again} for again in (False, True)]
+
+    async def visited(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, "state": {"visitor": "ann", "isolation": None}}, receive, send)
+
+    begun = [
+        await asked(visited, "POST", "/conversations", body=json.dumps(one).encode(), waits=True) for one in bodies
+    ]
+    first, second = [json.loads(answer.text) for answer in begun]
+    assert (first["conversation"], second["run"]) == (second["conversation"], None)
+    assert list(house.page.temporary.ids("ann")) == [first["conversation"]]
+    await house.ended()

@@ -9,8 +9,8 @@ import signal
 import struct
 import warnings
 import zipfile
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any, cast
 import httpx
 import pytest
 from pydantic_ai.messages import BinaryContent, ImageUrl, ModelRequest, UserPromptPart
+from starlette.types import Receive, Scope, Send
 
 from agent.errors import HistoryError
 from agent.files.references import files_named_in
@@ -37,8 +38,9 @@ from agent.web.chat.importer import AT_ONCE, Importer, ImportResult
 from agent.web.chat.links import ChatCopies, ChatLinks, LinkChoices
 from agent.web.chat.storage_quota import FAR_FUTURE, StorageQuota
 from agent.web.chat.visitor import Visitor
-from tests.conftest import App, becomes
-from tests.support.asgi_requests import longest_step
+from agent.web.transfer_routes import _ImportResponse as ImportResponse
+from tests.conftest import CONFIG, App, becomes
+from tests.support.asgi_requests import asked, longest_step
 from tests.support.foreign_requests import stored_conversations
 from tests.support.history_stores import KINDS, STORES, Clock, chain, prompt, started
 from tests.support.http_client import Answer, HttpVisitor, marker, owner_in, send_raw
@@ -781,3 +783,14 @@ async def test_imports_of_one_address_leave_a_place_for_another(tmp_path: Path) 
     assert len(other.result().conversations) == 1
     may_go_on.set()
     assert [len(one.conversations) for one in await asyncio.gather(*many)] == [1] * (AT_ONCE + 1)
+
+
+async def test_progress_of_an_import_is_kept_by_no_cache() -> None:
+    async def lines() -> AsyncGenerator[str]:
+        yield "{}\n"
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await ImportResponse(AsyncExitStack(), lines())(scope, receive, send)
+
+    answer = await asked(app, "POST", "/import", waits=True)
+    assert (answer.text, dict(answer.headers)[b"cache-control"]) == ("{}\n", b"no-store")
