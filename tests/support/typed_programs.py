@@ -230,7 +230,7 @@ def narrowed(response: Response) -> str:
 
 def matched(response: Response) -> str:
     match response.type:
-        case "output_text" | "reasoning" | "error":
+        case "output_text" | "reasoning" | "user_message" | "error":
             return response.content
         case "tool_call" | "tool_call_result":
             return response.content["name"]

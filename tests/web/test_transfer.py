@@ -39,7 +39,7 @@ from agent.web.chat.links import ChatCopies, ChatLinks, LinkChoices
 from agent.web.chat.storage_quota import FAR_FUTURE, StorageQuota
 from agent.web.chat.visitor import Visitor
 from agent.web.transfer_routes import _ImportResponse as ImportResponse
-from tests.conftest import CONFIG, App, becomes
+from tests.conftest import App, becomes
 from tests.support.asgi_requests import asked, longest_step
 from tests.support.foreign_requests import stored_conversations
 from tests.support.history_stores import KINDS, STORES, Clock, chain, prompt, started
