@@ -116,7 +116,7 @@ coverage: .venv/.dev
 # Does not depend on `setup`, which would hide the faults it looks for.
 doctor:
 	@test -x .venv/bin/python || $(MAKE) --no-print-directory setup
-	@.venv/bin/python -c 'import agent.doctor.examination' 2>/dev/null || \
+	@.venv/bin/python -c 'import agent.doctor.__main__' 2>/dev/null || \
 	  { echo 'fault    packages   .venv is not whole  ->  rm -rf .venv && make setup'; exit 1; }
 	@exec .venv/bin/python -m agent.doctor $(DOCTOR)
 

@@ -37,7 +37,7 @@ from agent.messages.compaction import (
 from agent.messages.openai import to_openai
 from agent.messages.repair import repair
 from agent.models.catalog import ModelSpec
-from agent.runtime import agent_loop
+from agent.runtime import fitting
 from agent.suspension.suspended_run import Approve
 from tests.support.documents import word
 from tests.support.fakes import SPEC, Call, FakeConnection, Step, Words
@@ -121,7 +121,7 @@ async def test_long_history_is_looked_at_in_a_thread(monkeypatch: pytest.MonkeyP
     seen = set[tuple[str, bool]]()
 
     def watched(name: str) -> Any:
-        work = getattr(agent_loop, name)
+        work = getattr(fitting, name)
 
         def looked(*args: Any) -> Any:
             seen.add((name, current_thread() is main_thread()))
@@ -130,7 +130,7 @@ async def test_long_history_is_looked_at_in_a_thread(monkeypatch: pytest.MonkeyP
         return looked
 
     for name in ("summary_of", "shortened", "estimate", "coverable_answers", "covered", "has_pictures"):
-        monkeypatch.setattr(agent_loop, name, watched(name))
+        monkeypatch.setattr(fitting, name, watched(name))
     entries = [[ModelRequest([UserPromptPart("word " * 50)]), ModelResponse([TextPart("a")])] for _ in range(2_000)]
     context = Context(messages=tuple(message for turn in entries for message in turn))
     connection = FakeConnection([said("c")])
