@@ -378,8 +378,8 @@ def test_open_brackets_are_read_a_few_times(piece: str, end: str, monkeypatch: p
 
 
 def test_code_can_have_a_title_behind_its_language() -> None:
-    assert to_blocks('```html title="A <b> clock" x\n<p>') == [
-        '<pre><code class="language-html" data-title="A &lt;b&gt; clock">&lt;p&gt;</code></pre>\n'
+    assert to_blocks('```csv title="A <b> clock" x\n<p>') == [
+        '<pre><code class="language-csv" data-title="A &lt;b&gt; clock">&lt;p&gt;</code></pre>\n'
     ]
     for info in ('title="', 'title=""', f'title="{"a" * 81}"', "title=x", 'subtitle="a"'):
         assert "data-title" not in "".join(to_blocks(f"```html {info}\nx\n```"))

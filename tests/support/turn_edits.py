@@ -12,7 +12,7 @@ HTML = (
     "p br h1 h2 h3 h4 h5 h6 ul ol li blockquote hr pre code span em strong s a img table thead tbody tr th td sup sub "
     "kbd details summary input"
 )
-ATTRIBUTES_OF_HTML = "href rel src alt class start title type disabled checked display alttext"
+ATTRIBUTES_OF_HTML = "href rel src alt class start title data-title type disabled checked display alttext"
 PAGE_HTML = "audio button q bdi"
 ATTRIBUTES_OF_PAGE = "aria-label role download controls data-source data-passage value open"
 
