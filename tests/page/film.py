@@ -26,6 +26,21 @@ SHORTEST = 70
 TOOLS = '[agent]\ntools = ["agent.tools.builtin:calculate"]\n'
 LIGHT = "How long does light need from Paris to Tokyo?"
 SEA = "Write a story about the sea."
+PLANETS = "Show me the inner planets on their ways around the sun."
+PAGE = """<style>
+  body { margin: 0; height: 100vh; display: grid; place-items: center; background: #0b1026; }
+  svg { width: min(92vw, 92vh); } text { fill: #cbd5f5; font: 5px sans-serif; text-anchor: middle; }
+</style>
+<svg viewBox="-100 -100 200 200"></svg>
+<script>
+  const planets = [["Mercury", 24, 2.5, "#b9a58c", .9], ["Venus", 42, 4, "#e8c27a", 2.6],
+    ["Earth", 63, 4.4, "#5aa9e6", 4.1], ["Mars", 86, 3.3, "#e4572e", 5.6]];
+  const sun = '<circle r="11" fill="#ffd166"/>';
+  document.querySelector("svg").innerHTML = sun + planets.map(([name, r, size, colour, at]) =>
+    `<circle r="${r}" fill="none" stroke="#33407a" stroke-width=".5"/>
+     <circle cx="${r * Math.cos(at)}" cy="${r * Math.sin(at)}" r="${size}" fill="${colour}"/>
+     <text x="${r * Math.cos(at)}" y="${r * Math.sin(at) + size + 6}">${name}</text>`).join("");
+</script>"""
 SCRIPTS = {
     LIGHT: (
         "!pace 13 !reasoning The way along the surface is about 9,710 km. Light makes 299,792 km in a second. "
@@ -42,6 +57,10 @@ SCRIPTS = {
         "had no bell. The old man took off his hat."
     ),
 }
+
+
+ARTIFACT = f'!text Here they are, not to scale:\n\n```html title="Inner planets"\n{PAGE}\n```'.replace("\n", "\\n")
+SCRIPTS[PLANETS] = ARTIFACT
 
 
 class Camera:
@@ -143,5 +162,18 @@ def test_pictures(start_app: Callable[..., App], server: Running, visit: Callabl
     expect(visitor.caption).to_be_in_viewport(ratio=1)
     visitor.page.mouse.move(0, 0)
     path = FOLDER / f"{name}.png"
+    visitor.page.screenshot(path=path)
+    Image.open(path).quantize(256).save(path, optimize=True)
+
+
+def test_picture_of_an_artifact(start_app: Callable[..., App], server: Running, visit: Callable[..., Visitor]) -> None:
+    visitor = visit(start_app(TOOLS, VLLM_BASE_URL=server.base_url).url, fresh=True)
+    visitor.page.set_viewport_size({"width": 1280, "height": 720})
+    visitor.ask(PLANETS)
+    visitor.bubbles.locator("pre").get_by_role("button", name="Preview").click()
+    panel = visitor.page.locator(".artifact")
+    expect(panel.frame_locator("iframe:not(.next)").get_by_text("Mars")).to_be_visible()
+    visitor.page.mouse.move(0, 0)
+    path = FOLDER / "artifact.png"
     visitor.page.screenshot(path=path)
     Image.open(path).quantize(256).save(path, optimize=True)
