@@ -118,8 +118,9 @@ def test_address_fills_the_composer_and_sends_nothing(app: App, visit: Visit, mo
     expect(page).to_have_url(f"{app.url}/")
     visitor.reload()
     expect(visitor.box).to_have_value(wanted)  # once, as a draft
-    visitor.open(f"{app.url}/?prompt={quote(wanted)}")
+    visitor.open(f"{app.url}/?from=mail&prompt={quote(wanted)}#end")
     expect(visitor.box).to_have_value(wanted)
+    expect(page).to_have_url(f"{app.url}/?from=mail#end")
     assert len(model_server.journal()) == before
     visitor.box.press("Enter")
     expect(visitor.mine).to_contain_text("<b>Why?</b>")

@@ -263,6 +263,31 @@ def test_preview_follows_the_code_unless_a_tab_was_chosen(app: App, visit: Visit
     expect(panel.frame_locator("iframe:not(.next)").locator("b")).to_have_text("two")
 
 
+def test_growing_markdown_is_code_and_rendered_at_its_end(app: App, visit: Visit, model_server: Running) -> None:
+    visitor = visit(app.url)
+    name, asked = uuid4().hex, list[Request]()
+    visitor.page.on("request", lambda request: asked.append(request) if "/markdown" in request.url else None)
+    visitor.say(f"!text ```markdown\\n# One\\n !tokens 2 hold 1 {name} !text \\n# Two\\n```\\n")
+    panel = opened(visitor)
+    expect(panel.locator(".listing")).to_contain_text("# One")
+    expect(panel.get_by_role("tab", name="Code")).to_have_attribute("aria-selected", "true")
+    assert not asked
+    model_server.release(name)
+    expect(panel.get_by_role("heading", name="Two")).to_be_visible()
+    assert len(asked) == 1
+
+
+def test_phone_shows_failures_in_the_panel(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, phone=True)
+    visitor.page.route("**/markdown*", lambda route: route.abort())
+    visitor.ask(fenced("markdown", "# Plan"))
+    panel = opened(visitor)
+    expect(panel.get_by_role("status")).not_to_be_empty()
+    expect(panel.get_by_role("heading", name="Plan")).to_have_count(0)
+    panel.get_by_role("button", name="Copy the code").click()
+    expect(panel.get_by_role("status")).to_have_text("Copied")
+
+
 def test_what_was_not_loaded_is_reported(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     visitor.ask(fenced("html", "<b>Shown</b><script src='https://cdn.example/leak.js'></script>"))

@@ -71,3 +71,33 @@ test("a plot has bars for a few rows, lines for several columns, and nothing of 
   for (const text of ["a,b\nx,y\nz,w", "a\n1\n2", "a,b\nx,1", ""]) assert.equal(plotOf(tableOf(text), "#000"), undefined);
   assert.ok(!/NaN|Infinity/.test(plotOf(tableOf("a,b\nx,0\ny,0"), "#000")));
 });
+
+test("text after a quoted cell belongs to it, and a row can be longer than the head", () => {
+  const { head, rows } = tableOf('name,size\n"x, y" z,2\n"a ""b""",3\r"c" ,4,more');
+  assert.deepEqual(rows, [["x, y z", "2", ""], ['a "b"', "3", ""], ["c", "4", "more"]]);
+  assert.deepEqual(head, ["name", "size", ""]);
+});
+
+test("a table has no more than a hundred columns, and says where it was cut", () => {
+  const { head, rows } = tableOf(`a,b\n${",".repeat(5000)}1\n${"1\n".repeat(3000)}`);
+  assert.equal(head.length, 100);
+  assert.deepEqual(rows.map(({ length, [99]: last }) => `${length}${last}`).slice(0, 2), ["100…", "100"]);
+});
+
+test("a plot ends, whatever the numbers are", () => {
+  const plot = (...rows) => plotOf(tableOf(`name,value\n${rows.join("\n")}`), "#000");
+  const many = [...Array(40).keys()];
+  assert.equal(plot(...many.map((at) => `a${at},${at % 2 ? "1746213098123457045" : "1746213098123456789"}`)), undefined);
+  for (const number of ["1e308", "-1e308", "1e999", "1e-320", "9007199254740993", "0.1"]) {
+    for (const other of ["1e308", "-1e308", "1e999", "1e-320", "9007199254740995", "0.3"]) {
+      const drawn = plot(...many.map((at) => `a${at},${at % 2 ? number : other}`));
+      assert.ok(!/NaN|Infinity/.test(drawn ?? ""), `${number} and ${other}`);
+      assert.ok((drawn?.match(/<path/g) ?? []).length < 12);
+    }
+  }
+});
+
+test("a plot can have a great many rows", () => {
+  const rows = Array.from({ length: 60_000 }, (_, at) => [at, at, at, at, at, `r${at}`].join(","));
+  assert.equal(plotOf(tableOf(`a,b,c,d,e,name\n${rows.join("\n")}`), "#000").match(/<polyline/g).length, 5);
+});

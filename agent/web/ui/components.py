@@ -259,7 +259,7 @@ def _key_form(provider: ProviderSpec, translator: Translator) -> str:
     """Return the form for a key. options.js sends what is typed, and empties the box."""
     name = html.escape(translator(_("{provider} API key", provider=provider.label)))
     label = html.escape(translator.template(WIDGETS["key"]))
-    box = f'<input type="password" autocomplete="off" aria-label="{label}" placeholder="{name}">'
+    box = f'<input type="password" autocomplete="new-password" aria-label="{label}" placeholder="{name}">'
     return f"<form>{box}<button>{html.escape(translator(_('Use this key')))}</button></form>"
 
 

@@ -430,7 +430,9 @@ document.addEventListener("click", ({ target }) => {
 });
 
 if (wish.prompt || wish.model) known.then(() => {
-  history.replaceState({ isNew: true }, "", location.pathname); // a reload does not fill it again
+  for (const name of ["prompt", "model"]) given.delete(name);
+  const rest = given.size ? `?${given}` : "";
+  history.replaceState({ isNew: true }, "", location.pathname + rest + location.hash); // a reload does not fill it again
   if (wish.prompt) composer.change((value) => (value.text.startsWith(wish.prompt) ? value : joined({ text: wish.prompt }, value)));
   if (wish.model) document.dispatchEvent(new CustomEvent("model-wanted", { detail: { id: wish.model, label: wish.model } }));
 });

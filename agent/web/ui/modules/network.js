@@ -62,7 +62,18 @@ const sayChoice = () => {
   const body = unsaid;
   unsaid = {};
   const keepalive = JSON.stringify(body).length < LONG; // it goes on if the page is left; browsers allow that for 64 KB
-  return request("/settings", { method: "PATCH", body, keepalive });
+  return request("/settings", { method: "PATCH", body, keepalive }).catch((error) => {
+    const names = Object.keys(body);
+    if (error instanceof TypeError) unsaid = { ...body, ...unsaid }; // without a network: they are said with the next choice
+    else if (error.status === 400 && names.length > 1) return sayEach(body, names);
+    throw error;
+  });
+};
+// One wrong setting must not take the others with it.
+const sayEach = async (body, names) => {
+  let wrong;
+  for (const name of names) await request("/settings", { method: "PATCH", body: { [name]: body[name] } }).catch((error) => (wrong ??= error));
+  if (wrong) throw wrong;
 };
 addEventListener("pagehide", () => Object.keys(unsaid).length && sayChoice().catch(() => undefined));
 /** Send a message. `progress` is called with what is said until it is stored. The errors are those of `request`. */

@@ -38,7 +38,12 @@ export function mount({ labels, language }) {
   // The system prompt
   const area = make("textarea", { id: "system-text", rows: 3, placeholder: labels.system_how });
   const usualPrompt = reset();
-  area.addEventListener("input", () => set("system_message", area.value, true));
+  let isWritten = false; // the visitor writes in the field, so that what the server says of it comes too late
+  area.addEventListener("input", () => {
+    isWritten = true;
+    set("system_message", area.value, true);
+  });
+  area.addEventListener("blur", () => (isWritten = false));
   area.addEventListener("change", () => set("system_message", area.value));
   usualPrompt.addEventListener("click", () => {
     const text = about.system_message?.usual ?? "";
@@ -90,10 +95,16 @@ export function mount({ labels, language }) {
     if (limit.value !== before) set("max_tokens", limitOf(before = limit.value));
     else if (limitOf(before) !== values.max_tokens) set("max_tokens", limitOf(before));
   };
-  // A window that loses the focus brings no change, and Enter need not.
+  // A window that loses the focus brings no change, and Enter need not. A field that was only passed through changes nothing.
   for (const [field, leave] of /** @type {const} */ ([[number, leaveTemperature], [limit, leaveLimit]])) {
-    for (const kind of ["change", "blur"]) field.addEventListener(kind, leave);
-    field.addEventListener("keydown", (/** @type {KeyboardEvent} */ { key }) => key === "Enter" && leave());
+    let isTouched = false;
+    const left = () => {
+      isTouched ? leave() : draw();
+      isTouched = false;
+    };
+    field.addEventListener("input", () => (isTouched = true));
+    for (const kind of ["change", "blur"]) field.addEventListener(kind, left);
+    field.addEventListener("keydown", (/** @type {KeyboardEvent} */ { key }) => key === "Enter" && left());
   }
 
   const content = make("div", { className: "content" },
@@ -141,7 +152,8 @@ export function mount({ labels, language }) {
     about: (name) => about[name] ?? {},
     /** Show what the server says. What it leaves out stays. @param {any} given */
     show: ({ about: facts = {}, ...given }) => {
-      [values, about] = [{ ...values, ...given }, { ...about, ...facts }];
+      const written = isWritten && { system_message: values.system_message };
+      [values, about] = [{ ...values, ...given, ...written }, { ...about, ...facts }];
       draw();
       fire("shown");
     },

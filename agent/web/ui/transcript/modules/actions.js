@@ -30,14 +30,14 @@ export function listen(root, drawing, { fire, textOf, say, fail, edit }) {
   const { labels } = drawing;
   /** @type {{id: string, part: string, number: number} | undefined} The version that was chosen, until it is shown. */
   let chosen;
-  /** @param {HTMLElement} button @param {string | Promise<string>} text */
-  const copy = async (button, text) => {
+  /** @param {HTMLElement} button @param {string | Promise<string>} text @param {(text: string, isFine: boolean) => void} tell */
+  const copy = async (button, text, tell = (said, isFine) => (isFine ? say : fail)(said)) => {
     try {
       await copyText(text);
     } catch {
-      return fail(await Promise.resolve(text).then(() => labels.copyFailed, ({ message }) => message));
+      return tell(await Promise.resolve(text).then(() => labels.copyFailed, ({ message }) => message), false);
     }
-    say(labels.copied);
+    tell(labels.copied, true);
     button.dataset.done = "1";
     setTimeout(() => delete button.dataset.done, 1500);
   };

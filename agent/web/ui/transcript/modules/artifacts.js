@@ -6,13 +6,14 @@ import { difference, keysOf, plotOf, sorted, tableOf } from "./contents.js";
 import { button, make, styled } from "./elements.js";
 import { Preview } from "./preview.js";
 
-/** @typedef {{fire: (name: string, detail: object) => void, fail: (text: string) => void, copy: (button: HTMLElement, text: string) => void}} Actions */
+/** @typedef {{fire: (name: string, detail: object) => void, fail: (text: string) => void, copy: (button: HTMLElement, text: string, tell?: (text: string, isFine: boolean) => void) => void}} Actions */
 /** @typedef {{pre: HTMLElement, turn: string, kind: string, title: string}} Block */
 
 /** @type {Record<string, string>} */
 const NAMES = { csv: "CSV", html: "HTML", markdown: "Markdown", mermaid: "Mermaid", svg: "SVG", "vega-lite": "Vega-Lite" };
 const LOOK_MS = 150, DRAW_MS = 1500; // the panel follows the code this often, and draws what still grows
-const MOST_ROWS = 500, TABS = /** @type {const} */ (["preview", "code", "changes"]);
+const ASK_MS = 4000, SIGNS_PER_MS = 5; // what the server must render waits longer, and the longer the more it is
+const MOST_ROWS = 500, MOST_CELLS = 20_000, TELL_MS = 6000, TABS = /** @type {const} */ (["preview", "code", "changes"]);
 const STEPS = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity };
 const narrow = matchMedia("(max-width: 999.98px)");
 let count = 0;
@@ -37,6 +38,7 @@ class Panel {
     this.tab = "preview";
     this.isChosen = false; // by the reader, so that no end of the code changes it
     this.drawn = "";
+    this.paged = ""; // of which artifact the page below is
     this.timer = this.later = /** @type {any} */ (undefined);
     this.sort = { column: -1, isUp: true };
     this.title = make("h2", { id, dir: "auto" });
@@ -44,9 +46,9 @@ class Panel {
     this.older = this.button("version", labels.older, () => this.go(-1));
     this.newer = this.button("version", labels.newer, () => this.go(1));
     this.number = make("span", { className: "count" });
-    this.copies = this.button("code", labels.code, () => this.actions.copy(this.copies, this.text));
+    this.copies = this.button("code", labels.code, () => this.actions.copy(this.copies, this.text, (text, isFine) => this.tell(text, isFine)));
     this.saves = this.button("save", "", () => save(this.saves.value, new Blob([this.text], { type: "text/plain" })));
-    this.wide = this.button("full", labels.full, () => void (document.fullscreenElement ? document.exitFullscreen() : this.panel.requestFullscreen()));
+    this.wide = this.button("full", labels.full, () => void (document.fullscreenElement ? document.exitFullscreen() : this.panel.requestFullscreen().catch(() => this.tell(labels.failed))));
     this.wide.hidden = !document.fullscreenEnabled;
     this.tabs = make("div", { role: "tablist", "aria-labelledby": id }, ...TABS.map((name) => {
       const tab = make("button", { type: "button", role: "tab", id: `${id}-${name}`, "aria-controls": `${id}-place`, value: name }, labels[name === "code" ? "wideCode" : name]);
@@ -58,6 +60,7 @@ class Panel {
     this.code = make("pre", { className: "listing", dir: "ltr" });
     this.place = make("div", { className: "place", id: `${id}-place`, role: "tabpanel", tabIndex: 0 }, this.paper, this.page, this.code);
     this.said = make("p", {});
+    this.told = make("p", {});
     this.fixes = make("button", { type: "button", className: "fix", hidden: !frames.options.canFix }, labels.fix);
     this.note = make("div", { className: "note", role: "status" });
     this.panel = make("section", { className: "artifact transcript-frame", "aria-labelledby": id },
@@ -115,7 +118,8 @@ class Panel {
     this.isLast = keysOf(all).lastIndexOf(this.key) === at;
     this.isChosen = false;
     this.drawn = "";
-    this.tab = this.block.kind === "html" && isGrowing(pre) ? "code" : "preview";
+    this.rest();
+    this.tab = ["html", "markdown"].includes(this.block.kind) && isGrowing(pre) ? "code" : "preview";
     this.sort = { column: -1, isUp: true };
     document.body.append(this.panel);
     document.documentElement.dataset.artifact = "";
@@ -129,7 +133,8 @@ class Panel {
   close() {
     this.follower?.disconnect();
     clearTimeout(this.timer);
-    clearTimeout(this.later);
+    this.rest();
+    this.told.remove();
     this.preview.end();
     const hadFocus = this.panel.contains(document.activeElement) || document.activeElement === document.body;
     this.panel.remove();
@@ -138,6 +143,12 @@ class Panel {
     const eye = this.block?.pre.querySelector(":scope > .tools > [data-action=preview]");
     if (hadFocus) (eye instanceof HTMLElement && eye.isConnected ? eye : /** @type {HTMLElement | null} */ (this.root.parentElement))?.focus({ preventScroll: true });
     this.block = undefined;
+  }
+
+  /** End the pause of what still grows. */
+  rest() {
+    clearTimeout(this.later);
+    this.later = undefined;
   }
 
   /** Find the block and its versions in the transcript, and show what has changed. */
@@ -208,8 +219,11 @@ class Panel {
     else if (isFramed) this.preview.draw(grows && this.preview.frame ? undefined : 0);
     else if (grows && this.later) return;
     else {
-      clearTimeout(this.later);
-      this.later = setTimeout(() => ((this.later = undefined), this.block && this.look()), DRAW_MS);
+      this.rest();
+      const pause = kind === "csv" ? DRAW_MS : ASK_MS + text.length / SIGNS_PER_MS;
+      if (grows) this.later = setTimeout(() => ((this.later = undefined), this.block && this.look()), pause);
+      if (this.paged !== this.key) this.page.replaceChildren();
+      this.paged = this.key;
       if (kind === "csv") this.sheet(text);
       else void this.render(text);
     }
@@ -238,8 +252,15 @@ class Panel {
 
   /** Show a text in Markdown as the chat does. @param {string} text */
   async render(text) {
-    const blocks = await this.frames.options.render?.(text).catch((/** @type {Error} */ { message }) => void this.actions.fail(message));
-    if (!blocks || this.text !== text) return;
+    const { key } = this, said = await this.frames.options.render?.(text).catch((/** @type {Error} */ error) => error);
+    if (!said || this.text !== text || this.key !== key) return;
+    if (said instanceof Error) {
+      this.page.replaceChildren(); // it can be of another version
+      const { drawn } = this;
+      setTimeout(() => this.drawn === drawn && (this.drawn = ""), ASK_MS); // the next look tries again
+      return this.tell(said.message);
+    }
+    const blocks = said;
     const parts = blocks.map((html) => make("div", { className: "part", dir: "auto", innerHTML: html }));
     this.page.replaceChildren(make("div", { className: "parts" }, ...parts));
     for (const link of this.page.querySelectorAll("a[href^=http]")) link.target = "_blank";
@@ -250,7 +271,7 @@ class Panel {
     const { labels } = this.frames, table = tableOf(text), { column, isUp } = this.sort;
     const order = column < 0 ? table.rows.map((_, at) => at) : sorted(table, column, isUp);
     const head = table.head.map((name, at) => {
-      const sorts = make("button", { type: "button" }, name);
+      const sorts = make("button", { type: "button" }, name || String(at + 1));
       sorts.addEventListener("click", () => {
         this.sort = { column: at, isUp: column !== at || !isUp };
         this.sheet(text);
@@ -258,11 +279,12 @@ class Panel {
       });
       return make("th", { scope: "col", "aria-sort": column === at ? (isUp ? "ascending" : "descending") : "none", className: table.isNumber[at] ? "at-right" : "" }, sorts);
     });
-    const rows = order.slice(0, MOST_ROWS).map((at) => make("tr", {}, ...table.rows[at].map((cell, one) => make("td", { className: table.isNumber[one] ? "at-right" : "" }, cell))));
+    const most = Math.min(MOST_ROWS, Math.floor(MOST_CELLS / Math.max(1, table.head.length)));
+    const rows = order.slice(0, most).map((at) => make("tr", {}, ...table.rows[at].map((cell, one) => make("td", { className: table.isNumber[one] ? "at-right" : "" }, cell))));
     const plot = plotOf(table, getComputedStyle(this.panel).color);
     const parts = [make("div", { className: "part" }, make("table", {}, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...rows)))];
     if (plot) parts.unshift(make("img", { src: `data:image/svg+xml,${encodeURIComponent(plot)}`, alt: labels.plot.replace("{names}", () => table.head.filter((_, at) => table.isNumber[at]).join(", ")) }));
-    if (order.length > MOST_ROWS) parts.push(make("p", { className: "rest" }, labels.rows.replace("{count}", String(MOST_ROWS))));
+    if (order.length > most) parts.push(make("p", { className: "rest" }, labels.rows.replace("{count}", String(most))));
     this.page.replaceChildren(...parts);
   }
 
@@ -270,8 +292,17 @@ class Panel {
   say(errors) {
     const text = errors.length ? this.frames.labels.previewFailed.replace("{why}", () => errors.at(-1) ?? "") : "";
     if (this.said.textContent !== text) this.said.textContent = text;
-    if (errors.length && !this.said.isConnected) this.note.replaceChildren(this.said, this.fixes);
-    else if (!errors.length) this.note.replaceChildren();
+    if (errors.length && !this.said.isConnected) this.note.prepend(this.said, this.fixes);
+    else if (!errors.length) [this.said, this.fixes].forEach((one) => one.remove());
+  }
+
+  /** Say what has happened, for a while. The page behind the panel can be covered. @param {string} text @param {boolean} isFine */
+  tell(text, isFine = false) {
+    clearTimeout(this.telling);
+    this.told.className = isFine ? "fine" : "";
+    this.told.textContent = text;
+    this.note.append(this.told);
+    this.telling = setTimeout(() => this.told.remove(), TELL_MS);
   }
 
   /** Ask the model for the code without the errors. */

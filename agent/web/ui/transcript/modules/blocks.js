@@ -211,8 +211,8 @@ export class Frames {
 
   /** Draw a diagram in place of its code. @param {HTMLElement} pre */
   async draw(pre) {
-    const { drawInside } = await import("./preview.js");
-    drawInside(pre, this);
+    const module = await import("./preview.js").catch(() => undefined); // without a network, code stays code
+    module?.drawInside(pre, this);
   }
 
   /** Show what code makes beside the chat. @param {HTMLElement} pre @param {import("./artifacts.js").Actions} actions */

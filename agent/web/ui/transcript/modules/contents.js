@@ -16,7 +16,7 @@ export function keysOf(blocks) {
   });
 }
 
-const AROUND = 3, MOST_PAIRS = 4_000_000; // lines shown around a change; pairs of lines that are compared
+const AROUND = 3, MOST_PAIRS = 1_000_000; // lines shown around a change; pairs of lines that are compared
 /** @typedef {[" " | "-" | "+" | "…", string]} Row a line that stays, goes or comes, or how many lines were left out */
 
 /** The difference of two texts, line by line. @param {string} old @param {string} next @returns {Row[]} */
@@ -68,6 +68,7 @@ function folded(rows) {
   return shown;
 }
 
+const MOST_COLUMNS = 100; // a row that has more ends with "…"
 /** @typedef {{head: string[], rows: string[][], numbers: (number | undefined)[][], isNumber: boolean[]}} Table `numbers` are
  *  the values of the cells; a column `isNumber` if all its cells that are not empty have one */
 
@@ -77,16 +78,20 @@ export function tableOf(text) {
   const separator = ["\t", ";", ","].reduce((best, sign) => (count(sign) > count(best) ? sign : best), ",");
   /** @type {string[][]} */
   const all = [[]];
-  const cell = new RegExp(`(?:"((?:[^"]|"")*)"?|([^${separator}\\r\\n]*))(${separator}|\\r?\\n|$)`, "gy");
+  const cell = new RegExp(`(?:"([^"]*(?:""[^"]*)*)(?:"([^${separator}\\r\\n]*)|$)|([^${separator}\\r\\n]*))(${separator}|\\r\\n?|\\n|$)`, "gy");
   for (let found = cell.exec(text); found; found = cell.exec(text)) {
-    const [, quoted, plain, end] = found;
-    all[all.length - 1].push(quoted === undefined ? plain.trim() : quoted.replaceAll('""', '"'));
+    const [, quoted, after = "", plain, end] = found;
+    all[all.length - 1].push(quoted === undefined ? plain.trim() : quoted.replaceAll('""', '"') + after.trimEnd());
     if (!end || cell.lastIndex === text.length) break;
     if (end !== separator) all.push([]);
   }
   const [head, ...rows] = all.filter((row) => row.some(Boolean));
   if (!head) return { head: [], rows: [], numbers: [], isNumber: [] };
-  for (const row of rows) while (row.length < head.length) row.push("");
+  const width = Math.min(MOST_COLUMNS, all.reduce((most, row) => Math.max(most, row.length), 0));
+  for (const row of all) {
+    if (row.length > width) row.splice(width - 1, row.length, "…");
+    while (row.length < width) row.push("");
+  }
   const numbers = rows.map((row) => row.map((one) => numberOf(one, separator === ";")));
   const isNumber = head.map((_, at) => rows.some((row) => row[at]) && rows.every((row, number) => !row[at] || numbers[number][at] !== undefined));
   return { head, rows, numbers, isNumber };
@@ -122,15 +127,18 @@ export function plotOf({ head, rows, numbers, isNumber }, ink) {
   const shown = head.map((_, at) => at).filter((at) => isNumber[at] && at !== names).slice(0, MOST_LINES);
   if (rows.length < 2 || !shown.length) return undefined;
   const all = numbers.flatMap((row) => shown.map((at) => row[at] ?? NaN)).filter(Number.isFinite);
-  const isBars = shown.length === 1 && rows.length <= MOST_BARS, [low, high] = [Math.min(...all), Math.max(...all)];
+  const isBars = shown.length === 1 && rows.length <= MOST_BARS;
+  const [low, high] = all.reduce(([least, most], one) => [Math.min(least, one), Math.max(most, one)], [Infinity, -Infinity]); // `Math.min` takes no hundred thousand numbers
   const isFromZero = isBars || (low >= 0 && low < high / 2);
   const step = tick((isFromZero ? Math.max(0, high) - Math.min(0, low) : high - low) || Math.abs(high) || 1);
   const bottom = Math.floor((isFromZero ? Math.min(0, low) : low) / step) * step;
   const top = Math.max(bottom + step, Math.ceil((isFromZero ? Math.max(0, high) : high) / step) * step);
+  if (!Number.isFinite(top - bottom) || bottom + step === bottom || top - step === top) return undefined; // numbers that are too large to be told apart
   const y = (/** @type {number} */ value) => TOP + ((top - value) / (top - bottom)) * (HEIGHT - TOP - FOOT);
   const room = (WIDTH - LEFT - RIGHT) / (isBars ? rows.length : rows.length - 1), x = (/** @type {number} */ at) => LEFT + room * (isBars ? at + 0.5 : at);
   const parts = [];
-  for (let value = bottom; value <= top + step / 2; value += step) {
+  for (let at = 0, ticks = Math.round((top - bottom) / step); at <= ticks; at += 1) {
+    const value = bottom + at * step;
     const text = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 2 }).format(Math.abs(value) < step / 2 ? 0 : value);
     parts.push(`<path d="M${LEFT} ${y(value)}H${WIDTH - RIGHT}" stroke="${ink}" opacity=".16"/><text x="${LEFT - 8}" y="${y(value) + 4}" text-anchor="end">${text}</text>`);
   }
@@ -141,7 +149,7 @@ export function plotOf({ head, rows, numbers, isNumber }, ink) {
     parts.push(`<text x="${x(at)}" y="${HEIGHT - 8}" text-anchor="${isBars || (at && at < rows.length - 1) ? "middle" : at ? "end" : "start"}">${safe(name)}</text>`);
   });
   shown.forEach((column, number) => {
-    const points = numbers.map((row, at) => [x(at), row[column]]).filter(([, value]) => value !== undefined).map(([left = 0, value = 0]) => [left, y(value)]);
+    const points = numbers.map((row, at) => [x(at), row[column]]).filter(([, value]) => Number.isFinite(value)).map(([left = 0, value = 0]) => [left, y(value)]);
     const colour = COLOURS[number];
     if (isBars) parts.push(...points.map(([left, high]) => `<rect x="${left - room * 0.35}" y="${Math.min(high, y(0))}" width="${room * 0.7}" height="${Math.max(1, Math.abs(y(0) - high))}" rx="2" fill="${colour}"/>`));
     else parts.push(`<polyline points="${points.join(" ")}" fill="none" stroke="${colour}" stroke-width="2" stroke-linejoin="round"/>`);

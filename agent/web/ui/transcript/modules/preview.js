@@ -5,7 +5,7 @@ import { codeOf, isGrowing, kindOf, wholeBlock } from "./blocks.js";
 import { make } from "./elements.js";
 
 const PAUSE_MS = 1000, PAGE_MS = 2000; // what still grows is drawn again after that long
-const HIGHEST = 4000, LONGEST_ERROR = 300, MOST_ERRORS = 3;
+const HIGHEST = 4000, LONGEST_ERROR = 300, MOST_ERRORS = 3, MOST_REPORTS = 300; // a page can report without an end
 const EDGE = 8; // around a diagram, as in `FITTED`
 const LOAD_MS = 3000; // a page that never ends loading is shown after that long
 const UNSEEN = "position: fixed; inset: 0 auto auto 0; width: 1px; height: 1px; border: 0; opacity: 0; pointer-events: none";
@@ -102,6 +102,7 @@ export class Preview {
     this.shown = undefined; // the text of what is shown or being drawn
     /** @type {string[]} */
     this.errors = [];
+    this.reports = 0;
     /** @type {HTMLIFrameElement | undefined} The frame that is shown. */
     this.frame = undefined;
     /** @type {HTMLIFrameElement | undefined} The frame that will be shown. */
@@ -132,7 +133,7 @@ export class Preview {
   /** @param {Source} source */
   load({ kind, text }) {
     this.drop();
-    [this.shown, this.kind, this.errors, this.isDark] = [text, kind, [], this.usesDark];
+    [this.shown, this.kind, this.errors, this.reports, this.isDark] = [text, kind, [], 0, this.usesDark];
     this.says([]);
     if (!DRAW[kind]) return this.put(text);
     draw(kind, new URL(this.modules[kind], document.baseURI).href, { text, isDark: this.isDark }, (said) => {
@@ -172,6 +173,7 @@ export class Preview {
   /** Read what a frame says: it is a stranger. @param {any} said */
   answer(said) {
     if (said?.isLeft) return this.leaves();
+    if ((this.reports += 1) > MOST_REPORTS) return;
     if (typeof said?.blocked === "string") return this.add(this.labels.previewBlocked.replace("{name}", () => said.blocked || String(said.part)));
     if (typeof said?.error !== "string") return;
     const line = Number(said.line) - LINES;
