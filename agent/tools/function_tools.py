@@ -344,8 +344,11 @@ class Caller(Protocol):
         ...
 
     @property
-    def replies(self) -> Mapping[str, str | bool]:
-        """The answers of people by the keys of their questions: a text, True for an approval, False for a refusal."""
+    def replies(self) -> Mapping[str, str | bool | Mapping[str, Any]]:
+        """The answers of people by the keys of their questions.
+
+        A text, True for an approval or the arguments that people have changed for it, False for a refusal.
+        """
         ...
 
     def ask(self, questions: Sequence[Question], keep: Mapping[str, Any]) -> None:

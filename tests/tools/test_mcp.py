@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -25,8 +26,9 @@ from agent.errors import InputError, ToolError
 from agent.events import ToolProgress
 from agent.settings import ROOT
 from agent.tools import mcp
-from agent.tools.function_tools import Tool, Toolset, execute
+from agent.tools.function_tools import Question, Tool, Toolset, execute
 from agent.tools.mcp import LONGEST_NAME, McpServer, fit_name
+from agent.tools.mcp_questions import Exchange
 from agent.tools.mcp_sdk import IS_FIRST
 from tests.support.fakes import Call, FakeConnection, Step, Words
 from tests.support.mcp_server import PNG, WAV
@@ -323,6 +325,60 @@ async def test_allowed_request_is_a_run_below(asking: McpServer) -> None:
     assert {event.tool_call_id for event in below} == {"p"}
     unasked = await calling(asking, ("poem", '{"topic": "tea"}')).ask("Write.")
     assert (unasked.finish_reason, unasked.pending) == ("stop", ())
+
+
+async def test_model_gets_the_request_as_people_changed_it(address: str) -> None:
+    steps = [Step([Call("things-poem", '{"topic": "tea"}', "p")]), Step([Words("output_text", ["Warm."])])]
+    agent = Agent(connection := FakeConnection(steps), tools=[McpServer.http(address, name="things", sampling=True)])
+    result = await agent.ask("Write.")
+    again = await agent.resume(result, Approve({"txt": "redacted"}))
+    assert "It takes the texts instructions and text" in again.pending[0].sentence
+    assert again.pending[0].arguments == result.pending[0].arguments
+    done = await agent.resume(again, Approve({"text": "redacted"}))
+    assert results_of(done)[0] == "Warm."
+    sent = json.dumps([[str(part) for part in one.parts] for one in connection.played.sent[1]])
+    assert "redacted" in sent
+    assert "poem about tea" not in sent
+
+
+def replies_to(fields: dict[str, Any], **answers: str | bool) -> tuple[dict[str, Any] | None, list[Question]]:
+    """Return the answer to a form of which each field is required, and the questions that are asked (again)."""
+    asked = {"message": "M", "requestedSchema": {"type": "object", "properties": fields, "required": list(fields)}}
+    caller: Any = SimpleNamespace(kept=None, replies={})
+    exchange = Exchange("things", caller, {})
+    with pytest.raises(ToolError):
+        asyncio.run(exchange.elicit(asked))
+    caller.replies = {one.key: answers[one.key.split(".")[-1]] for one in exchange.questions}
+    exchange = Exchange("things", caller, {})
+    try:
+        return asyncio.run(exchange.elicit(asked)), exchange.questions
+    except ToolError:
+        return None, exchange.questions
+
+
+def test_form_without_a_required_field_asks_nothing_again() -> None:
+    fields = {"count": {"type": "number"}, "name": {"type": "string"}}
+    assert replies_to(fields, count="bad", name=False) == ({"action": "decline"}, [])
+
+
+@pytest.mark.parametrize("answer", ["nan", "inf", "0", "6", "x"])
+@pytest.mark.parametrize("kind", ["integer", "number"])
+def test_number_outside_of_its_limits_is_asked_again(kind: str, answer: str) -> None:
+    made, (question,) = replies_to({"count": {"type": kind, "minimum": 1, "maximum": 5}}, count=answer)
+    assert made is None
+    assert question.text.endswith(f"number from 1 up to 5, not {answer!r}.")
+    assert replies_to({"count": {"type": "number"}}, count="inf")[0] is None
+    assert replies_to({"count": {"type": kind, "minimum": 1}}, count="7") == (
+        {"action": "accept", "content": {"count": 7}},
+        [],
+    )
+
+
+def test_choices_of_a_list_are_offered() -> None:
+    fields = {"days": {"type": "array", "items": {"type": "string", "enum": ["Monday", "Friday"]}}}
+    assert replies_to(fields, days="Sunday")[1][0].choices == ("Monday", "Friday")
+    made, _ = replies_to(fields, days="Monday, Friday")
+    assert made == {"action": "accept", "content": {"days": ["Monday", "Friday"]}}
 
 
 async def test_resources_and_prompts_are_tools(asking: McpServer) -> None:
