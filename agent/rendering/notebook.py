@@ -23,6 +23,8 @@ MOST_MESSAGES = 50
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _ACTS = re.compile(r"\\.|(?P<ticks>`+)|(?P<bangs>!++\[?)|(?P<tag><(?=[A-Za-z/!?]))")
+_FIRST_TAG = re.compile(r"(\n[ \t>]*)<(?=[A-Za-z/!?])")
+"""A tag at the beginning of a later line. It would end the paragraph, and so the code around it."""
 _PUNCTUATION = re.compile(r"[^\w\s]|_")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*$")
 _PIPE = re.compile(r"((?<!\\)\|)")
@@ -114,6 +116,8 @@ def _without_acts(block: str) -> str:
         at = found.end()
         if found["ticks"]:
             at = ticks.get(found.start(), at)
+            pieces += [block[done : found.start()], _FIRST_TAG.sub(r"\1&lt;", block[found.start() : at])]
+            done = at
         elif found["tag"] or (found["bangs"] or "").endswith("["):
             pieces += [block[done : found.start()], "&lt;" if found["tag"] else "["]
             done = at

@@ -201,6 +201,7 @@ PIECES += [
 @example("<div> `\n` ![x](y) `")
 @example("<!--\n\n```\n-->\n\n```\n![x](y)\n```\n")
 @example("| a | b |\n|---|---|\n| ` | ![x](y) ` |")
+@example("`\n<details>`![x](y)")
 @example("| ` | <img src=x> ` |\n|---|---|\n| a | b |")
 @example("```\n\u2028```\n![x](y)\n```")
 def test_no_text_has_html_or_pictures(text: str) -> None:
