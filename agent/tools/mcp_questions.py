@@ -72,8 +72,8 @@ class Exchange:
         text = f"The MCP server {self._server} wants to ask the model. May it?"
         question = Question(key=key, text=text, arguments=wanted)
         answer = self._answer(question)
-        if isinstance(answer, Mapping) and "changed" in answer:
-            wanted, answer = {**wanted, **answer["changed"]}, True
+        if (changed := _changed(answer)) is not None:
+            wanted, answer = {**wanted, **changed}, True
             if not _is_request(wanted):
                 del self._answers[key]
                 again = f"{text} It takes the texts instructions and text, and max_tokens, not other arguments."
@@ -207,6 +207,11 @@ def _value(schema: Mapping[str, Any], answer: str) -> Any:
             raise ValueError(f"It takes one of {', '.join(names)}")
         case _:
             return answer
+
+
+def _changed(answer: Any) -> Mapping[str, Any] | None:
+    """Return the arguments that people have changed for an approval, None for any other answer."""
+    return cast("dict[str, Any]", answer).get("changed") if isinstance(answer, dict) else None
 
 
 def _is_request(arguments: Mapping[str, Any]) -> bool:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
+import anyio
 import psutil
 import pytest
 from hypothesis import given
@@ -395,6 +397,43 @@ async def test_resources_and_prompts_are_tools(asking: McpServer) -> None:
         assert prompt.content == "Review this in a kind tone: Ode"
     async with asking.session() as tools:
         assert not [one.name for one in tools if one.name.endswith(("_resource", "_prompt"))]
+
+
+@pytest.mark.parametrize("approved", [True, ("read_resource", "get_prompt")])
+async def test_reading_and_prompts_can_need_approval(address: str, approved: Any) -> None:
+    server = McpServer.http(
+        address, name="things", tools=["add"], needs_approval=approved, resources=True, prompts=True
+    )
+    async with server.session() as tools:
+        assert {tool.name: tool.needs_approval for tool in tools} == {
+            "things-add": approved is True,
+            "things-read_resource": True,
+            "things-get_prompt": True,
+        }
+
+
+async def test_server_can_have_our_names_and_no_templates() -> None:
+    server = things("desk", resources=True, needs_approval=["read_resource_of_server"])
+    async with server.session() as tools:
+        assert (await call(tools, "read_resource", a="mine")).content == "mine"
+        assert (await call(tools, "read_resource_of_server", uri="notes://all")).content == "Buy milk."
+        approved = [tool for tool in tools if tool.needs_approval]
+        assert [tool.name for tool in approved] == ["things-read_resource_of_server"]
+        assert "notes://{day}" not in approved[0].definition.description
+
+
+async def test_unfit_arguments_are_told_before_the_request(address: str) -> None:
+    async with McpServer.http(address, name="things", resources=True, prompts=True).session() as tools:
+        assert (await call(tools, "read_resource")).content == "uri is missing"
+        assert (await call(tools, "get_prompt", name=3)).content == "name is missing"
+        unfit = await call(tools, "get_prompt", name="review", arguments="Ode")
+        assert (unfit.outcome, unfit.content) == ("failed", "arguments is not an object")
+
+
+def test_last_words_are_told_only_of_a_server_that_ended() -> None:
+    words = deque(["took 3 ms"])
+    assert "last words" not in things()._sentence(KeyError("contents"), words)
+    assert "last words" in things()._sentence(anyio.ClosedResourceError(), words)
 
 
 async def test_progress_is_an_event(asking: McpServer) -> None:
