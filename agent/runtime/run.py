@@ -132,7 +132,7 @@ class Run(ExplainsAttributes, RunStream[OutputT]):
     @property
     def takes_steering(self) -> bool:
         """True if another step can follow: the run has tools, and no end yet."""
-        plan = self._plan
+        plan = self._results.plan  # that of the agent which has the turn now
         return not self._is_ending and self.result is None and bool(plan.tools or plan.toolsets or plan.documents)
 
     # The view of readers

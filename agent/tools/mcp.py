@@ -231,8 +231,8 @@ class McpServer:
     If a server asks people during a call (elicitation), the run is suspended with these questions, and the resumed run
     makes the call again and answers. With `elicitation=False` the server is told that nobody can be asked. With
     `sampling`, a server can also ask the model of the run: each request waits for approval, and is a run below. With
-    `resources` and `prompts`, the model gets `read_resource` and `get_prompt`, which can need approval, too. They end with
-    "_of_server" if the server has tools of these names.
+    `resources` and `prompts`, the model gets `read_resource` and `get_prompt`, which can need approval, too. Their
+    names end with "_of_server" if the server has tools of these names.
     """
 
     where: Command | HttpAddress
