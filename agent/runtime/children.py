@@ -95,7 +95,8 @@ class AgentCall:
 
     def suspend(self, child: Suspension) -> None:
         """Let the calling run wait for what its child waits for."""
-        self.caller.waiting[self.id] = child
+        changed = self.caller.resumed.changed(self.id) if self.caller.resumed is not None else None
+        self.caller.waiting[self.id] = replace(child, changed=changed)
         self.caller.pending += [
             replace(one, call_id=f"{self.id}/{one.call_id}", agent="/".join(filter(None, [self.name, one.agent])))
             for one in child.pending
