@@ -1,4 +1,4 @@
-"""Makes docs/limits.md: `python .ci/limits_page.py > docs/limits.md`."""
+"""Makes docs/limits.md: `PYTHONPATH=. python .ci/limits_page.py > docs/limits.md`."""
 
 from dataclasses import dataclass
 from typing import Any

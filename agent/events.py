@@ -22,9 +22,8 @@ from agent.suspension.suspended_run import Pending
 
 log = logging.getLogger(__name__)
 
-_RESPONSE_EVENTS: Mapping[
-    ResponseType, Literal["text_delta", "reasoning_delta", "tool_call", "tool_call_result", "user_message", "error"]
-] = {
+ResponseEvent = Literal["text_delta", "reasoning_delta", "tool_call", "tool_call_result", "user_message", "error"]
+_RESPONSE_EVENTS: Mapping[ResponseType, ResponseEvent] = {
     "output_text": "text_delta",
     "reasoning": "reasoning_delta",
     "tool_call": "tool_call",
@@ -91,9 +90,7 @@ class ResponseEmitted:
     response: Response
 
     @property
-    def type(
-        self,
-    ) -> Literal["text_delta", "reasoning_delta", "tool_call", "tool_call_result", "user_message", "error"]:
+    def type(self) -> ResponseEvent:
         """The kind of the response: "text_delta" for `output_text`, "reasoning_delta", or the response's own type."""
         return _RESPONSE_EVENTS[self.response.type]
 
@@ -282,7 +279,10 @@ class EventQueue:
 
 
 class Observers:
-    """The observers of one run. Falsy if there are none, so that callers can skip creating the event."""
+    """The observers of one run. Falsy if there are none, so that callers can skip creating the event.
+
+    After `RunEnded` there are none: a tool that was left running can still yield and tell its progress.
+    """
 
     def __init__(self, observers: Sequence[Observer] = ()) -> None:
         self._observers = list(observers)
@@ -303,3 +303,5 @@ class Observers:
             except BaseException:  # for example a CancelledError, which would look like a cancelled run
                 log.exception("%s failed and is told nothing more", type(observer).__name__)
                 self._observers = [one for one in self._observers if one is not observer]
+        if isinstance(event, RunEnded):
+            self._observers = []

@@ -139,11 +139,15 @@ class _Spans:
             case HandedOver():
                 self._connection = event.plan.connection
                 self._redactor = Redactor(self._redactor.known + Redactor.of(self._connection).known)
-            case ChildEvent() | ResponseEmitted() | StateSnapshot() | UserInputRequested():
-                pass
-            case ToolOutput() | ToolProgress():
-                pass
-            case RunCancelled():
+            case (
+                ChildEvent()
+                | ResponseEmitted()
+                | StateSnapshot()
+                | UserInputRequested()
+                | ToolOutput()
+                | ToolProgress()
+                | RunCancelled()
+            ):
                 pass
 
     def _name_model(self) -> None:

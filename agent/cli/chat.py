@@ -28,7 +28,7 @@ from agent.files.parts import Audio, Image
 from agent.history import Note
 from agent.limits import Limits
 from agent.providers.connection import Connection
-from agent.responses import BubbleMarker, pieces_of
+from agent.responses import BubbleMarker, pieces_of, steered_text
 from agent.result import Journal, Options, RunResult
 from agent.runtime.loop_thread import LoopThread
 from agent.runtime.run import Run
@@ -469,8 +469,8 @@ def _path(text: str) -> Path:
 
 
 def _prompts(message: ModelMessage) -> Sequence[str]:
-    """Return the user's texts in this message, with media as their type."""
-    if not isinstance(message, ModelRequest):
+    """Return the user's texts in this message, with media as their type; none of one that steered, a response."""
+    if not isinstance(message, ModelRequest) or steered_text(message) is not None:
         return ()
     texts: list[str] = []
     for part in message.parts:

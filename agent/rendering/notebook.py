@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 from pydantic_ai.messages import ModelMessage, ModelRequest, TextContent, UserPromptPart
 
 from agent.rendering.sources import code_spans
-from agent.responses import BubbleMarker, Response, fix_surrogates, pieces_of
+from agent.responses import BubbleMarker, Response, fix_surrogates, pieces_of, steered_text
 
 MOST_IN_ROW = 300
 """The most characters of arguments or of a result in a row."""
@@ -23,13 +23,16 @@ MOST_MESSAGES = 50
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _ACTS = re.compile(r"\\.|(?P<ticks>`+)|(?P<bangs>!++\[?)|(?P<tag><(?=[A-Za-z/!?]))")
+_FIRST_TAG = re.compile(r"(\n[ \t>]*)<(?=[A-Za-z/!?])")
+"""A tag at the beginning of a later line. It would end the paragraph, and so the code around it."""
 _PUNCTUATION = re.compile(r"[^\w\s]|_")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*$")
+_PIPE = re.compile(r"((?<!\\)\|)")
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 
 def _block_reader() -> MarkdownIt:
-    reader = MarkdownIt("commonmark").enable("table")
+    reader = MarkdownIt("commonmark").enable("table").disable("html_block")  # `tame` shows tags as written
     reader.core.ruler.enableOnly(["normalize", "block"])
     return reader
 
@@ -63,18 +66,21 @@ def conversation_to_markdown(messages: Sequence[ModelMessage]) -> str:
     shown = messages[-MOST_MESSAGES:]
     earlier = len(messages) - len(shown)
     pieces = [f"*{earlier} earlier messages*"] if earlier else []
-    for prompt, turn in groupby(shown, key=_prompt):
+    turn: list[ModelMessage] = []
+    for message in shown:
+        prompt = _prompt(message)
         if prompt is not None:
-            pieces.append("\n".join(f"> {line}" for line in tame(prompt).splitlines() or [""]))
-        pieces += _bubbles(_responses([*turn]))
-    return _joined(pieces)
+            pieces += [*_bubbles(_responses(turn)), _quotation(prompt)]
+            turn = []
+        turn.append(message)
+    return _joined([*pieces, *_bubbles(_responses(turn))])
 
 
 def tame(text: str) -> str:
     """Return Markdown of which nothing acts outside of itself: no pictures, no HTML, no fence without an end."""
     text = _CONTROL.sub("", re.sub("\r\n?", "\n", fix_surrogates(text)))
     lines = _LINE.findall(text)
-    code, words, end = set[int](), set[tuple[int, int]](), ""
+    code, rows, words, end = set[int](), set[int](), set[tuple[int, int]](), ""
     for token in _BLOCKS.parse(text):
         first, after = token.map or (0, 0)
         if token.type in ("fence", "code_block"):
@@ -82,6 +88,8 @@ def tame(text: str) -> str:
             closes = _FENCE.match(lines[after - 1]) if after - 1 > first else None
             is_open = not closes or not closes[1].startswith(token.markup)
             end = f"\n{token.markup}" if token.type == "fence" and not token.level and is_open else ""
+        elif token.type == "tr_open":
+            rows.add(first)
         elif token.type == "inline":
             words.add((first, after))
     blocks = {first: after for first, after in sorted(words)}
@@ -89,7 +97,8 @@ def tame(text: str) -> str:
     while at < len(lines):
         after = blocks.get(at, at + 1)
         block = "".join(lines[at:after])
-        out.append(block if at in code else _without_acts(block))
+        parts = _PIPE.split(block) if at in rows else [block]  # no code goes on in another cell
+        out.append(block if at in code else "".join(map(_without_acts, parts)))
         at = after
     return "".join(out).rstrip() + end
 
@@ -107,10 +116,16 @@ def _without_acts(block: str) -> str:
         at = found.end()
         if found["ticks"]:
             at = ticks.get(found.start(), at)
+            pieces += [block[done : found.start()], _FIRST_TAG.sub(r"\1&lt;", block[found.start() : at])]
+            done = at
         elif found["tag"] or (found["bangs"] or "").endswith("["):
             pieces += [block[done : found.start()], "&lt;" if found["tag"] else "["]
             done = at
     return "".join([*pieces, block[done:]])
+
+
+def _quotation(text: str) -> str:
+    return "\n".join(f"> {line}" for line in tame(text).split("\n"))
 
 
 def _joined(pieces: Sequence[str]) -> str:
@@ -118,7 +133,9 @@ def _joined(pieces: Sequence[str]) -> str:
 
 
 def _prompt(message: ModelMessage) -> str | None:
-    """Return the text of a prompt, with names for its files; None for any other message."""
+    """Return the text of a prompt, with names for its files; None for any other message, also one that steered."""
+    if steered_text(message) is not None:
+        return None
     parts = [part for part in message.parts if isinstance(part, UserPromptPart)]
     texts: list[str] = []
     for part in parts:
@@ -152,6 +169,8 @@ def _bubbles(responses: Sequence[Response]) -> Iterator[str]:
             text = "".join(pieces)
             if kind == "reasoning":
                 yield f"<details><summary>Reasoning</summary>\n\n{tame(text)}\n\n</details>"
+            elif kind == "user_message":
+                yield _quotation(text)
             else:
                 yield f"**Error:** {as_plain(text)}" if kind == "error" else tame(text)
 

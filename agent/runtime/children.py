@@ -13,7 +13,7 @@ from agent.providers.retry import Wait
 from agent.result import RunPlan
 from agent.runtime.outcome import Outcome
 from agent.runtime.usage import Budget, UsageMeter
-from agent.suspension.suspended_run import Answer, Approve, Pending, Resumption, Suspension
+from agent.suspension.suspended_run import Answer, Approve, Pending, Refuse, Resumption, Suspension
 from agent.tools.function_tools import CALLER, Question
 
 
@@ -95,7 +95,8 @@ class AgentCall:
 
     def suspend(self, child: Suspension) -> None:
         """Let the calling run wait for what its child waits for."""
-        self.caller.waiting[self.id] = child
+        changed = self.caller.resumed.changed(self.id) if self.caller.resumed is not None else None
+        self.caller.waiting[self.id] = replace(child, changed=changed)
         self.caller.pending += [
             replace(one, call_id=f"{self.id}/{one.call_id}", agent="/".join(filter(None, [self.name, one.agent])))
             for one in child.pending
@@ -107,10 +108,10 @@ class AgentCall:
         return self.resumed[0].options if self.resumed is not None else None
 
     @property
-    def replies(self) -> Mapping[str, str | bool]:
+    def replies(self) -> Mapping[str, str | bool | Mapping[str, Any]]:
         """See `Caller`."""
         given = self.resumed[1] if self.resumed is not None else dict[str, Answer]()
-        return {key: one if isinstance(one, str) else isinstance(one, Approve) for key, one in given.items()}
+        return {key: one if isinstance(one, str) else _allowed(one) for key, one in given.items()}
 
     def ask(self, questions: Sequence[Question], keep: Mapping[str, Any]) -> None:
         """See `Caller`."""
@@ -152,6 +153,12 @@ class AgentCall:
     def on_event(self, event: Event) -> None:
         """Tell the observers of the calling run what happens in its child."""
         self.caller.observers(ChildEvent(self.id, event))
+
+
+def _allowed(answer: Approve | Refuse) -> bool | Mapping[str, Any]:
+    if isinstance(answer, Refuse):
+        return False
+    return True if answer.arguments is None else answer.arguments
 
 
 _OF_PROVIDER = ("headers", "extra_body", "cache")

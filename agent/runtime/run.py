@@ -116,7 +116,8 @@ class Run(ExplainsAttributes, RunStream[OutputT]):
         """Send the model another message at its next step, after the results of the tools that are running.
 
         The future is True once the message is part of the conversation, with this `id` if it is given, and False if the
-        run ends before another step: then send the message as the next one. Cancel the future to take the message back.
+        run ends before another step: then send the message as the next one. Cancel the future to take the message back,
+        which is no proof that it was not sent: the run can be storing it.
         A run without tools has one step. Call it in the event loop of the run. Raises `InputError` for an empty text.
         """
         if not isinstance(cast(object, text), str) or not text.strip():
@@ -132,7 +133,7 @@ class Run(ExplainsAttributes, RunStream[OutputT]):
     @property
     def takes_steering(self) -> bool:
         """True if another step can follow: the run has tools, and no end yet."""
-        plan = self._plan
+        plan = self._results.plan  # that of the agent which has the turn now
         return not self._is_ending and self.result is None and bool(plan.tools or plan.toolsets or plan.documents)
 
     # The view of readers

@@ -188,6 +188,8 @@ class RunStream(Generic[OutputT]):
 
     def add_output(self, call_id: str, text: str) -> None:
         """Show a text that a running tool has yielded. Of one call, `MOST_OUTPUT` characters are shown."""
+        if self.result is not None:  # the tool was left running
+            return
         left = self._output_left.get(call_id, MOST_OUTPUT)
         self._output_left[call_id] = left - len(text)
         if left > 0 and text:

@@ -102,7 +102,8 @@ class Suspension:
     `model` is the id of its model, and `tools` has a digest of each tool by name. An agent with another model or other
     tools does not resume the run unless told to. Empty values are not compared. `limit` is the limit that suspended the
     run, if any. `children` are the suspended runs of agents that are tools, by the id of their call, and `handed` are
-    the names of the tools that have handed the turn over. Sealing sets `owner` and `expires_at`.
+    the names of the tools that have handed the turn over. A child has the arguments of its call if the user has
+    `changed` them. Sealing sets `owner` and `expires_at`.
     """
 
     schema: int = SCHEMA
@@ -119,6 +120,7 @@ class Suspension:
     spent: BudgetUsed = field(default_factory=BudgetUsed)
     children: Mapping[str, "Suspension"] = field(default_factory=dict[str, "Suspension"])
     handed: tuple[str, ...] = ()
+    changed: Mapping[str, Any] | None = None
     created_at: datetime = field(default_factory=now)
     expires_at: datetime | None = None
 
@@ -203,10 +205,15 @@ class Resumption:
 
     def with_note(self, result: ToolReturnPart) -> ToolReturnPart:
         """Return the result of an approved call, with a note on the arguments if the user changed them."""
-        answer = self.answers.get(result.tool_call_id)
-        if not isinstance(answer, Approve) or answer.arguments is None:
+        changed = self.changed(result.tool_call_id)
+        if changed is None:
             return result
-        return with_note(result, f"The user changed the arguments to {dumps(answer.arguments, ensure_ascii=False)}.")
+        return with_note(result, f"The user changed the arguments to {dumps(changed, ensure_ascii=False)}.")
+
+    def changed(self, call_id: str) -> Mapping[str, Any] | None:
+        """Return the arguments of the call if the user has changed them, now or before its agent or tool asked."""
+        answer, child = self.answers.get(call_id), self.suspension.children.get(call_id)
+        return answer.arguments if isinstance(answer, Approve) else child.changed if child is not None else None
 
 
 def pending_call(call: ToolCallPart, tools: Mapping[str, Tool]) -> Pending | None:

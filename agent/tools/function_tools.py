@@ -247,7 +247,7 @@ def _returning(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return an async generator function as if it returned a text, for its schema, and any other function as it is."""
     if not inspect.isasyncgenfunction(function):
         return function
-    whole: Any = getattr(function, "__func__", function)
+    whole: Any = inspect.unwrap(getattr(function, "__func__", function))
     made = FunctionType(whole.__code__, whole.__globals__, whole.__name__, whole.__defaults__, whole.__closure__)
     made.__kwdefaults__, made.__doc__, made.__module__ = whole.__kwdefaults__, whole.__doc__, whole.__module__
     made.__annotations__ = {**whole.__annotations__, "return": str}
@@ -344,8 +344,11 @@ class Caller(Protocol):
         ...
 
     @property
-    def replies(self) -> Mapping[str, str | bool]:
-        """The answers of people by the keys of their questions: a text, True for an approval, False for a refusal."""
+    def replies(self) -> Mapping[str, str | bool | Mapping[str, Any]]:
+        """The answers of people by the keys of their questions.
+
+        A text, True for an approval or the arguments that people have changed for it, False for a refusal.
+        """
         ...
 
     def ask(self, questions: Sequence[Question], keep: Mapping[str, Any]) -> None:

@@ -14,7 +14,17 @@ import re
 import signal
 import sys
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Container,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
@@ -34,6 +44,7 @@ from agent.tools.mcp_questions import Exchange, OpenExchanges
 try:
     from agent.tools.mcp_sdk import (
         CONNECTION_CLOSED,
+        METHOD_NOT_FOUND,
         Client,
         HttpError,
         SdkError,
@@ -220,7 +231,8 @@ class McpServer:
     If a server asks people during a call (elicitation), the run is suspended with these questions, and the resumed run
     makes the call again and answers. With `elicitation=False` the server is told that nobody can be asked. With
     `sampling`, a server can also ask the model of the run: each request waits for approval, and is a run below. With
-    `resources` and `prompts`, the model gets a tool that reads the server's resources, and one for its prompts.
+    `resources` and `prompts`, the model gets `read_resource` and `get_prompt`, which can need approval, too. Their
+    names end with "_of_server" if the server has tools of these names.
     """
 
     where: Command | HttpAddress
@@ -323,16 +335,22 @@ class McpServer:
         """Yield the wanted tools as ours. Raises `ToolError` if the server lacks one of them."""
         listed = {tool["name"]: tool for tool in await _list(session.client.list_tools, "tools")}
         wanted = list(listed) if self.tools is None else self.tools
-        approved = wanted if self.needs_approval is True else self.needs_approval or ()
-        for name in {*wanted, *approved} - listed.keys():
+        ours = {
+            _free(name, listed): make
+            for name, make, is_wanted in (
+                ("read_resource", self._resource_tool, self.resources),
+                ("get_prompt", self._prompt_tool, self.prompts),
+            )
+            if is_wanted
+        }
+        approved = [*wanted, *ours] if self.needs_approval is True else self.needs_approval or ()
+        for name in [one for one in (*wanted, *(set(approved) - ours.keys())) if one not in listed]:
             known = ", ".join(sorted(listed)) or "none"
             raise ToolError(f"The MCP server {self.name} has no tool {name!r}. It has: {known}.")
         for name in wanted:
             yield self._own_tool(session, listed[name], name in approved)
-        if self.resources:
-            yield await self._resource_tool(session)
-        if self.prompts:
-            yield await self._prompt_tool(session)
+        for name, make in ours.items():
+            yield await make(session, name, name in approved)
 
     def _own_tool(self, session: "_Session", described: dict[str, Any], needs_approval: bool) -> Tool:
         async def request(exchange: Exchange) -> Any:
@@ -344,21 +362,27 @@ class McpServer:
         text = described.get("description") or described.get("title") or ""
         return self._tool(session, described["name"], text, described["inputSchema"], request, needs_approval)
 
-    async def _resource_tool(self, session: "_Session") -> Tool:
+    async def _resource_tool(self, session: "_Session", name: str, needs_approval: bool) -> Tool:
         """Return the tool that reads resources. Its description names them."""
         found = await _list(session.client.list_resources, "resources")
-        templates = await _list(session.client.list_templates, "resourceTemplates")
+        try:
+            templates = await _list(session.client.list_templates, "resourceTemplates")
+        except SdkError as refused:
+            if refused.error.code != METHOD_NOT_FOUND:
+                raise
+            templates = []
         named = [_named(one.get("uri") or one["uriTemplate"], one) for one in [*found, *templates]]
 
         async def request(exchange: Exchange) -> Any:
-            result = await session.client.read_resource(str(exchange.arguments["uri"]))
+            result = await session.client.read_resource(_text(exchange.arguments, "uri"))
             blocks = [{"type": "resource", "resource": one} for one in result["contents"]]
             return _value({"content": blocks})
 
         text = f"Read a resource of {self.name}. Braces in an address stand for a value. It has:\n{_few(named)}"
-        return self._tool(session, "read_resource", text, _schema(uri="The address of the resource."), request)
+        schema = _schema(uri="The address of the resource.")
+        return self._tool(session, name, text, schema, request, needs_approval)
 
-    async def _prompt_tool(self, session: "_Session") -> Tool:
+    async def _prompt_tool(self, session: "_Session", name: str, needs_approval: bool) -> Tool:
         """Return the tool that gets prompts. Its description names them and their arguments."""
         found = await _list(session.client.list_prompts, "prompts")
 
@@ -367,15 +391,21 @@ class McpServer:
             return _named(f"{prompt['name']}({', '.join(names)})", prompt)
 
         async def request(exchange: Exchange) -> Any:
-            given = cast("dict[str, Any]", exchange.arguments.get("arguments") or {})
-            texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in given.items()}
-            result = await session.client.get_prompt(str(exchange.arguments["name"]), texts)
+            name = _text(exchange.arguments, "name")
+            given: object = exchange.arguments.get("arguments") or {}
+            if not isinstance(given, dict):
+                raise ToolError("arguments is not an object")
+            texts = {
+                key: value if isinstance(value, str) else json.dumps(value)
+                for key, value in cast("dict[str, Any]", given).items()
+            }
+            result = await session.client.get_prompt(name, texts)
             return _value({"content": [one["content"] for one in result["messages"]]})
 
         text = f"Get instructions that {self.name} has prepared, and follow them. It has:\n{_few(map(line, found))}"
         schema = _schema(name="The name of the prompt.")
         schema["properties"]["arguments"] = {"type": "object", "additionalProperties": {"type": "string"}}
-        return self._tool(session, "get_prompt", text, schema, request)
+        return self._tool(session, name, text, schema, request, needs_approval)
 
     def _tool(
         self,
@@ -384,7 +414,7 @@ class McpServer:
         description: str,
         schema: dict[str, Any],
         request: "Callable[[Exchange], Awaitable[Any]]",
-        needs_approval: bool = False,
+        needs_approval: bool,
     ) -> Tool:
         """Return a tool that makes the request. If the server asks people meanwhile, the run waits for them."""
 
@@ -431,7 +461,8 @@ class McpServer:
             case HttpError():
                 problem = f"cannot be reached: {leaf or type(leaf).__name__}"
             case _:
-                problem = f"answered with what cannot be used: {type(leaf).__name__}: {without_paths(str(leaf))}"
+                what = f"{type(leaf).__name__}: {without_paths(str(leaf))}"
+                return f"The MCP server {self.name} answered with what cannot be used: {what}."
         why = f" Its last words: {without_paths(last_words[-1])}" if last_words else ""
         return f"The MCP server {self.name} {problem}.{why}"
 
@@ -471,6 +502,20 @@ async def _list(page: Callable[[str | None], Awaitable[dict[str, Any]]], name: s
         if not cursor:
             break
     return found
+
+
+def _free(name: str, taken: Container[str]) -> str:
+    """Return the name, or a longer one if it is taken."""
+    while name in taken:
+        name += "_of_server"
+    return name
+
+
+def _text(arguments: Mapping[str, Any], name: str) -> str:
+    """Return the argument. Raises `ToolError` if it is no text."""
+    if not isinstance(value := arguments.get(name), str) or not value:
+        raise ToolError(f"{name} is missing")
+    return value
 
 
 def _named(name: str, described: Mapping[str, Any]) -> str:

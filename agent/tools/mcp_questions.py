@@ -6,9 +6,11 @@ that the answer comes later, the run is suspended, and the resumed run makes the
 
 import json
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import replace
 from hashlib import sha256
+from math import inf
 from typing import Any, cast
 
 from agent.errors import ToolError
@@ -31,7 +33,9 @@ class Exchange:
         self.arguments: Mapping[str, Any] = kept.get("arguments", arguments)
         self.questions: list[Question] = []
         self._server, self._caller = server, caller
-        self._answers: dict[str, Any] = {**kept.get("answers", {}), **(caller.replies if caller else {})}
+        replies = caller.replies.items() if caller else ()
+        given = {key: {"changed": dict(one)} if isinstance(one, Mapping) else one for key, one in replies}
+        self._answers: dict[str, Any] = {**kept.get("answers", {}), **given}
         self._times: dict[str, int] = {}
 
     def suspend(self) -> None:
@@ -64,22 +68,31 @@ class Exchange:
         key = self._key(asked)
         told = "\n\n".join(f"{one['role']}: {_text_of(one['content'])}" for one in asked["messages"])
         system = str(asked.get("systemPrompt") or "")
-        arguments = {"instructions": system, "text": told, "max_tokens": asked["maxTokens"]}
+        wanted: dict[str, Any] = {"instructions": system, "text": told, "max_tokens": asked["maxTokens"]}
         text = f"The MCP server {self._server} wants to ask the model. May it?"
-        answer = self._answer(Question(key=key, text=text, arguments=arguments))
+        question = Question(key=key, text=text, arguments=wanted)
+        answer = self._answer(question)
+        if (changed := _changed(answer)) is not None:
+            wanted, answer = {**wanted, **changed}, True
+            if not _is_request(wanted):
+                del self._answers[key]
+                again = f"{text} It takes the texts instructions and text, and max_tokens, not other arguments."
+                answer = self._answer(replace(question, text=again))
         if answer is None:
             raise ToolError(_LATER)
         if answer is False:
             raise ToolError("The user refused this request.")
         if answer is True:
             assert self._caller is not None
-            answer = self._answers[key] = {"text": await self._caller.write(system, told, asked["maxTokens"])}
+            written = await self._caller.write(wanted["instructions"], wanted["text"], wanted["max_tokens"])
+            answer = self._answers[key] = {"text": written}
         content = {"type": "text", "text": answer["text"]}
         return {"role": "assistant", "content": content, "model": "the model of this run", "stopReason": "endTurn"}
 
     def _form(self, key: str, message: str, fields: Mapping[str, Any], required: Sequence[str]) -> dict[str, Any]:
         """Return the answers to the fields of a form, each of which is a question."""
         content: dict[str, Any] = {}
+        unfit: list[Question] = []
         is_declined = False
         for name, schema in fields.items():
             known = schema.get("description") or schema.get("title") or name
@@ -92,14 +105,15 @@ class Exchange:
                 try:
                     content[name] = _value(schema, str(answer))
                 except ValueError as wrong:
-                    del self._answers[question.key]
-                    again = f"{text} {wrong}, not {str(answer)[:100]!r}."
-                    self._answer(Question(key=question.key, text=again, choices=question.choices))
-        if is_declined or (not content and not self.questions):
+                    unfit.append(replace(question, text=f"{text} {wrong}, not {str(answer)[:100]!r}."))
+        if is_declined:
             return {"action": "decline"}
+        for again in unfit:
+            del self._answers[again.key]
+            self._answer(again)
         if self.questions:
             raise ToolError(_LATER)
-        return {"action": "accept", "content": content}
+        return {"action": "accept", "content": content} if content else {"action": "decline"}
 
     def _answer(self, question: Question) -> Any:
         """Return the answer to a question, or None, and note the question."""
@@ -155,7 +169,9 @@ class OpenExchanges:
 
 
 def _choices(schema: Mapping[str, Any]) -> tuple[str, ...]:
-    return (YES, NO) if schema.get("type") == "boolean" else tuple(_named(schema))
+    if schema.get("type") == "boolean":
+        return (YES, NO)
+    return tuple(_named(schema.get("items") or {} if schema.get("type") == "array" else schema))
 
 
 def _named(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,10 +191,13 @@ def _value(schema: Mapping[str, Any], answer: str) -> Any:
                 return text.lower() in ("yes", "true")
             raise ValueError("It takes Yes or No")
         case "integer" | "number" as kind:
-            try:
-                return int(text) if kind == "integer" else float(text)
-            except ValueError:
-                raise ValueError(f"It takes a {'whole ' if kind == 'integer' else ''}number") from None
+            low, high = schema.get("minimum", -inf), schema.get("maximum", inf)
+            with suppress(ValueError):
+                number = int(text) if kind == "integer" else float(text)
+                if low <= number <= high and -inf < number < inf:
+                    return number
+            limits = f"{f' from {low}' if low != -inf else ''}{f' up to {high}' if high != inf else ''}"
+            raise ValueError(f"It takes a {'whole ' if kind == 'integer' else ''}number{limits}")
         case "array":
             items = {**schema.get("items", {}), "type": ""}
             return [_value(items, one.strip()) for one in text.split(",") if one.strip()]
@@ -188,6 +207,20 @@ def _value(schema: Mapping[str, Any], answer: str) -> Any:
             raise ValueError(f"It takes one of {', '.join(names)}")
         case _:
             return answer
+
+
+def _changed(answer: Any) -> Mapping[str, Any] | None:
+    """Return the arguments that people have changed for an approval, None for any other answer."""
+    return cast("dict[str, Any]", answer).get("changed") if isinstance(answer, dict) else None
+
+
+def _is_request(arguments: Mapping[str, Any]) -> bool:
+    """Return True if these are the arguments of a request to the model."""
+    match arguments:
+        case {"instructions": str(), "text": str(text), "max_tokens": int(most)}:
+            return len(arguments) == 3 and bool(text.strip()) and most > 0
+        case _:
+            return False
 
 
 def _text_of(content: Any) -> str:

@@ -26,6 +26,7 @@ _streamable_http: Any = import_module("mcp.client.streamable_http")
 _types: Any = import_module("mcp.types")
 
 CONNECTION_CLOSED: int = _types.CONNECTION_CLOSED
+METHOD_NOT_FOUND: int = _types.METHOD_NOT_FOUND
 HttpError: Any = _http.HTTPError
 SdkError: Any = _errors.McpError if IS_FIRST else _errors.MCPError
 """The server's refusal. Its `error` has a `code` and a `message`."""

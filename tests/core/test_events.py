@@ -2,7 +2,10 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from functools import wraps
+from typing import Any
 
 import pytest
 from pydantic_ai.messages import ModelMessage
@@ -20,7 +23,7 @@ from agent import (
     ask_user,
     tool,
 )
-from agent.events import Observer, ResponseEmitted, RunStarted, ToolCallEnded, ToolOutput
+from agent.events import Observer, ResponseEmitted, RunStarted, ToolCallEnded, ToolOutput, ToolProgress
 from agent.messages.repair import repair
 from agent.runtime import agent_loop
 from agent.runtime.run import Run
@@ -251,6 +254,57 @@ async def test_tool_must_yield_texts(value: object) -> None:
     [failed] = [one for one in run.responses if one.type == "tool_call_result"]
     assert failed.content["is_error"]
     assert "must yield texts" in failed.content["content"]
+
+
+async def test_run_tells_nothing_after_its_end() -> None:
+    go, ended, told = asyncio.Event(), asyncio.Event(), list[Event]()
+
+    class Notes:
+        def on_event(self, event: Event) -> None:
+            told.append(event)
+
+    async def deaf() -> AsyncIterator[str]:
+        """Hear nothing."""
+        yield "Begun."
+        while not go.is_set():
+            with suppress(asyncio.CancelledError):
+                await go.wait()
+        yield "Late."
+        ended.set()
+
+    run = Agent(FakeConnection([Step([Call("deaf", "{}", "c1")]), ANSWER]), tools=[deaf]).run("Go.").start()
+    run.observers.add(Notes())
+    while not run.outputs:
+        await run.wait_for_update(9, outputs=0)
+    run.cancel()
+    await run
+    go.set()
+    await ended.wait()
+    run.observers(ToolProgress("c1", "deaf", 1))
+    assert isinstance(told[-1], RunEnded)
+    assert run.outputs == [("c1", "Begun.")]
+
+
+async def test_decorated_generator_keeps_its_arguments() -> None:
+    def loud(function: Callable[..., AsyncIterator[str]]) -> Any:
+        @wraps(function)
+        async def inner(*args: Any, **more: Any) -> AsyncIterator[str]:
+            async for text in function(*args, **more):
+                yield text.upper()
+
+        return inner
+
+    @tool
+    @loud
+    async def say(word: str, times: int = 2) -> AsyncIterator[str]:
+        """Say a word."""
+        for _ in range(times):
+            yield word
+
+    assert say.definition.parameters_json_schema["properties"].keys() == {"word", "times"}
+    run = Agent(FakeConnection([Step([Call("say", '{"word": "a"}', "c1")]), ANSWER]), tools=[say]).run("Go.")
+    await run
+    assert [text for _, text in run.outputs] == ["A", "A"]
 
 
 async def test_long_output_is_shown_in_part() -> None:

@@ -12,11 +12,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from nbclient import NotebookClient
+from pydantic_ai.messages import ModelRequest, UserPromptPart
 
 from agent import Agent, Context, InputError, Response, connect, display
 from agent.providers.connection import Endpoint
 from agent.rendering.notebook import MOST_MESSAGES, as_plain, conversation_to_markdown, responses_to_markdown, tame
 from agent.settings import ROOT
+from tests.support.fakes import Call, FakeConnection, Step, Words
 from tests.support.models import QWEN3
 from tests.support.scripted_server import Running
 
@@ -188,6 +190,7 @@ PIECES += [
     "&lt;",
     "!",
     "[",
+    "|",
 ]
 
 
@@ -195,8 +198,16 @@ PIECES += [
 @example("`a\n\n![x](y)`")
 @example("\\`![x](y)`")
 @example("[x]: y\n![x]")
+@example("<div> `\n` ![x](y) `")
+@example("<!--\n\n```\n-->\n\n```\n![x](y)\n```\n")
+@example("| a | b |\n|---|---|\n| ` | ![x](y) ` |")
+@example("`\n<details>`![x](y)")
+@example("| ` | <img src=x> ` |\n|---|---|\n| a | b |")
+@example("```\n\u2028```\n![x](y)\n```")
 def test_no_text_has_html_or_pictures(text: str) -> None:
-    assert not kinds(tame(text)) & {"html_inline", "html_block", "image"}
+    prompt = ModelRequest(parts=[UserPromptPart(text)])
+    for shown in (tame(text), conversation_to_markdown([prompt])):
+        assert not kinds(shown) & {"html_inline", "html_block", "image"}
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=20).map("".join))
@@ -224,12 +235,30 @@ def test_names_and_values_are_literal(text: str) -> None:
 
 
 def test_only_the_newest_messages_are_shown() -> None:
-    from pydantic_ai.messages import ModelRequest, UserPromptPart
-
     messages = [ModelRequest(parts=[UserPromptPart(f"number {n}")]) for n in range(MOST_MESSAGES + 7)]
     shown = conversation_to_markdown(messages)
     assert shown.startswith("*7 earlier messages*\n\n> number 7\n\n> number 8")
     assert Context(messages=tuple(messages))._repr_markdown_() == shown
+
+
+async def test_steered_message_is_quoted_once_in_its_place() -> None:
+    async def look() -> str:
+        run.steer("Only red.")
+        run.steer("Only red.")
+        return "seen"
+
+    steps = [Step([Words("output_text", ["First."]), Call("look", "{}", "1")]), Step([Words("output_text", ["Then."])])]
+    run = Agent(FakeConnection(steps), tools=[look]).run("Look.")
+    result: Any = await run
+    shown = result._repr_markdown_()
+    assert shown.startswith("First.\n\n| tool |")
+    assert shown.endswith("\n\n> Only red.\n\n> Only red.\n\nThen.")
+    assert responses_to_markdown(run.responses) == shown
+    assert conversation_to_markdown(result.context.messages) == f"> Look.\n\n{shown}"
+
+
+def test_equal_prompts_in_a_row_are_both_shown() -> None:
+    assert conversation_to_markdown([ModelRequest(parts=[UserPromptPart("Go.")])] * 2) == "> Go.\n\n> Go."
 
 
 def test_failed_and_refused_calls_say_so() -> None:

@@ -9,10 +9,11 @@ import pytest
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolReturnPart, UserPromptPart
 
 from agent import Agent, Approve, InputError, tool
+from agent.cli.chat import _prompts
 from agent.events import ResponseEmitted, StateSnapshot
 from agent.messages.openai import to_openai
 from agent.messages.repair import prepare_messages
-from agent.responses import steered_text
+from agent.responses import pieces_of, steered_text, steering_message
 from tests.support.fakes import SPEC, Act, Call, FakeConnection, Step, Words
 from tests.support.message_rules import assert_accepted
 
@@ -189,3 +190,18 @@ async def test_each_message_is_stored_once_or_given_back(ending: str) -> None:
         assert [one.content for one in run.responses if one.type == "user_message"] == stored
         asked = [text for one in connection.played.sent[-1] if (text := steered_text(one)) is not None]
         assert asked == stored
+
+
+async def test_handed_over_run_takes_what_its_agent_can() -> None:
+    other = Agent(FakeConnection([Step([Words("output_text", ["Mine."])])]))
+    calls = [Step([Call("other", "{}", "c1")])]
+    run = Agent(FakeConnection(calls), tools=[other.as_tool("Other.", name="other", handoff=True)]).run("Go.")
+    events = run.events()
+    takes = {event.type: run.takes_steering async for event in events if event.type in ("tool_call", "handed_over")}
+    assert takes == {"tool_call": True, "handed_over": False}, "an agent without tools has one step"
+
+
+def test_terminal_prints_a_steered_message_once() -> None:
+    message = steering_message("Only red.", "1")
+    assert _prompts(message) == ()
+    assert [*pieces_of(message)] == [("user_message", "Only red.")]

@@ -1,7 +1,8 @@
 """A real MCP server for tests, built with the SDK: `python -m tests.support.mcp_server stdio`, or `http PORT`.
 
 `stubborn` ignores a closed stdin and SIGTERM. `chatty` first prints a line that is no message. `old` knows only the
-revisions of the protocol that begin with a handshake, as every server of version 1 does.
+revisions of the protocol that begin with a handshake, as every server of version 1 does. `desk` has a tool named
+`read_resource`, and no method that lists templates.
 """
 
 import asyncio
@@ -219,6 +220,22 @@ async def serve_after_handshake() -> None:
         await serve_loop(inner, incoming, outgoing, lifespan_state=state)
 
 
+def become_desk() -> None:
+    """Add a tool with the name of ours, and forget the templates."""
+
+    @server.tool()
+    def read_resource(a: str) -> str:
+        """Say it again."""
+        return a
+
+    if IS_FIRST:
+        from mcp.types import ListResourceTemplatesRequest
+
+        del server._mcp_server.request_handlers[ListResourceTemplatesRequest]
+    else:
+        del server._lowlevel_server._request_handlers["resources/templates/list"]
+
+
 def main() -> None:
     """Run in the mode that the first argument names."""
     match sys.argv[1]:
@@ -236,6 +253,9 @@ def main() -> None:
                 time.sleep(600)
         case "chatty":
             print("Welcome to Things 1.0!", flush=True)
+            server.run("stdio")
+        case "desk":
+            become_desk()
             server.run("stdio")
         case "old" if not IS_FIRST:
             asyncio.run(serve_after_handshake())

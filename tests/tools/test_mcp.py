@@ -7,13 +7,16 @@ import signal
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
+import anyio
 import psutil
 import pytest
 from hypothesis import given
@@ -25,8 +28,9 @@ from agent.errors import InputError, ToolError
 from agent.events import ToolProgress
 from agent.settings import ROOT
 from agent.tools import mcp
-from agent.tools.function_tools import Tool, Toolset, execute
+from agent.tools.function_tools import Question, Tool, Toolset, execute
 from agent.tools.mcp import LONGEST_NAME, McpServer, fit_name
+from agent.tools.mcp_questions import Exchange
 from agent.tools.mcp_sdk import IS_FIRST
 from tests.support.fakes import Call, FakeConnection, Step, Words
 from tests.support.mcp_server import PNG, WAV
@@ -266,7 +270,7 @@ async def test_approved_values_are_those_of_the_repeated_call() -> None:
     question = await agent.resume(approval, Approve({"day": "Friday"}))
     assert question.pending[0].question == "Seats on Friday (How many seats?)"
     done = await agent.resume(question, "3")
-    assert results_of(done)[0].startswith("3 seats on Friday")
+    assert results_of(done) == ['3 seats on Friday\n\n[The user changed the arguments to {"day": "Friday"}.]']
 
 
 @pytest.mark.skipif(IS_FIRST, reason="version 1 does not say during which call a server asks")
@@ -325,6 +329,60 @@ async def test_allowed_request_is_a_run_below(asking: McpServer) -> None:
     assert (unasked.finish_reason, unasked.pending) == ("stop", ())
 
 
+async def test_model_gets_the_request_as_people_changed_it(address: str) -> None:
+    steps = [Step([Call("things-poem", '{"topic": "tea"}', "p")]), Step([Words("output_text", ["Warm."])])]
+    agent = Agent(connection := FakeConnection(steps), tools=[McpServer.http(address, name="things", sampling=True)])
+    result = await agent.ask("Write.")
+    again = await agent.resume(result, Approve({"txt": "redacted"}))
+    assert "It takes the texts instructions and text" in again.pending[0].sentence
+    assert again.pending[0].arguments == result.pending[0].arguments
+    done = await agent.resume(again, Approve({"text": "redacted"}))
+    assert results_of(done)[0] == "Warm."
+    sent = json.dumps([[str(part) for part in one.parts] for one in connection.played.sent[1]])
+    assert "redacted" in sent
+    assert "poem about tea" not in sent
+
+
+def replies_to(fields: dict[str, Any], **answers: str | bool) -> tuple[dict[str, Any] | None, list[Question]]:
+    """Return the answer to a form of which each field is required, and the questions that are asked (again)."""
+    asked = {"message": "M", "requestedSchema": {"type": "object", "properties": fields, "required": list(fields)}}
+    caller: Any = SimpleNamespace(kept=None, replies={})
+    exchange = Exchange("things", caller, {})
+    with pytest.raises(ToolError):
+        asyncio.run(exchange.elicit(asked))
+    caller.replies = {one.key: answers[one.key.split(".")[-1]] for one in exchange.questions}
+    exchange = Exchange("things", caller, {})
+    try:
+        return asyncio.run(exchange.elicit(asked)), exchange.questions
+    except ToolError:
+        return None, exchange.questions
+
+
+def test_form_without_a_required_field_asks_nothing_again() -> None:
+    fields = {"count": {"type": "number"}, "name": {"type": "string"}}
+    assert replies_to(fields, count="bad", name=False) == ({"action": "decline"}, [])
+
+
+@pytest.mark.parametrize("answer", ["nan", "inf", "0", "6", "x"])
+@pytest.mark.parametrize("kind", ["integer", "number"])
+def test_number_outside_of_its_limits_is_asked_again(kind: str, answer: str) -> None:
+    made, (question,) = replies_to({"count": {"type": kind, "minimum": 1, "maximum": 5}}, count=answer)
+    assert made is None
+    assert question.text.endswith(f"number from 1 up to 5, not {answer!r}.")
+    assert replies_to({"count": {"type": "number"}}, count="inf")[0] is None
+    assert replies_to({"count": {"type": kind, "minimum": 1}}, count="7") == (
+        {"action": "accept", "content": {"count": 7}},
+        [],
+    )
+
+
+def test_choices_of_a_list_are_offered() -> None:
+    fields = {"days": {"type": "array", "items": {"type": "string", "enum": ["Monday", "Friday"]}}}
+    assert replies_to(fields, days="Sunday")[1][0].choices == ("Monday", "Friday")
+    made, _ = replies_to(fields, days="Monday, Friday")
+    assert made == {"action": "accept", "content": {"days": ["Monday", "Friday"]}}
+
+
 async def test_resources_and_prompts_are_tools(asking: McpServer) -> None:
     server = McpServer(asking.where, name="things", tools=["add"], resources=True, prompts=True)
     async with server.session() as tools:
@@ -339,6 +397,43 @@ async def test_resources_and_prompts_are_tools(asking: McpServer) -> None:
         assert prompt.content == "Review this in a kind tone: Ode"
     async with asking.session() as tools:
         assert not [one.name for one in tools if one.name.endswith(("_resource", "_prompt"))]
+
+
+@pytest.mark.parametrize("approved", [True, ("read_resource", "get_prompt")])
+async def test_reading_and_prompts_can_need_approval(address: str, approved: Any) -> None:
+    server = McpServer.http(
+        address, name="things", tools=["add"], needs_approval=approved, resources=True, prompts=True
+    )
+    async with server.session() as tools:
+        assert {tool.name: tool.needs_approval for tool in tools} == {
+            "things-add": approved is True,
+            "things-read_resource": True,
+            "things-get_prompt": True,
+        }
+
+
+async def test_server_can_have_our_names_and_no_templates() -> None:
+    server = things("desk", resources=True, needs_approval=["read_resource_of_server"])
+    async with server.session() as tools:
+        assert (await call(tools, "read_resource", a="mine")).content == "mine"
+        assert (await call(tools, "read_resource_of_server", uri="notes://all")).content == "Buy milk."
+        approved = [tool for tool in tools if tool.needs_approval]
+        assert [tool.name for tool in approved] == ["things-read_resource_of_server"]
+        assert "notes://{day}" not in approved[0].definition.description
+
+
+async def test_unfit_arguments_are_told_before_the_request(address: str) -> None:
+    async with McpServer.http(address, name="things", resources=True, prompts=True).session() as tools:
+        assert (await call(tools, "read_resource")).content == "uri is missing"
+        assert (await call(tools, "get_prompt", name=3)).content == "name is missing"
+        unfit = await call(tools, "get_prompt", name="review", arguments="Ode")
+        assert (unfit.outcome, unfit.content) == ("failed", "arguments is not an object")
+
+
+def test_last_words_are_told_only_of_a_server_that_ended() -> None:
+    words = deque(["took 3 ms"])
+    assert "last words" not in things()._sentence(KeyError("contents"), words)
+    assert "last words" in things()._sentence(anyio.ClosedResourceError(), words)
 
 
 async def test_progress_is_an_event(asking: McpServer) -> None:
