@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from agent.errors import AgentError, InputError, Limited
 from agent.files.store import MediaStore
+from agent.history import Conversation, Entry
 from agent.history.memory import MemoryStore
 from agent.i18n.translator import ENGLISH
 from agent.models.catalog import ModelSpec
@@ -162,17 +163,33 @@ async def test_model_without_tools_takes_none(house: House) -> None:
     await house.settle()
 
 
-async def test_message_sent_twice_is_stored_once(house: House) -> None:
+async def test_message_sent_twice_is_stored_once(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     live, chat = await house.begin()
-    id_ = uuid4().hex
+    id_, save, inside, go_on = uuid4().hex, house.store.save, asyncio.Event(), asyncio.Event()
+
+    async def slow(record: Conversation, entries: Sequence[Entry] = (), *more: Any) -> Conversation:
+        if any(one.id == id_ for one in entries):
+            inside.set()
+            await go_on.wait()
+        return await save(record, entries, *more)
+
+    monkeypatch.setattr(house.store, "save", slow)
     first = asyncio.create_task(house.steer(chat, id_=id_))
     await house.waiting(live)
-    second = asyncio.create_task(house.steer(chat, id_=id_))
-    await house.waiting(live, 2)
+    given_up, second = (asyncio.create_task(house.steer(chat, id_=id_)) for _ in range(2))
+    await until(lambda: live._steering[id_] == 3)
+    given_up.cancel()
     house.is_open.set()
-    assert [await first, await second] == [False, True]
+    await inside.wait()
+    third = asyncio.create_task(house.steer(chat, id_=id_))
+    await until(lambda: live._steering[id_] == 3)
+    go_on.set()
+    assert [await first, await second, await third] == [True, True, True]
+    assert await live.steer(TEXT, id_)  # also after it was stored
     assert await house.steer(chat, id_=id_)  # also after the answer
     await house.settle()
+    assert not live._steering
+    assert kinds((await house.turns(chat))[0])[-1] == "output_text"
     assert (await house.turns(chat))[0]["steered"] == [id_]
     assert await house.page.find_sent("ann", chat, MessageId(id_, again=True)) == chat
 
