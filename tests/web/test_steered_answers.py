@@ -13,7 +13,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
-from agent.errors import AgentError, InputError, Limited
+from agent.errors import AgentError, Conflict, InputError, Limited
 from agent.files.store import MediaStore
 from agent.history import Conversation, Entry
 from agent.history.memory import MemoryStore
@@ -26,7 +26,7 @@ from agent.transfer.export import Exporter
 from agent.transfer.portable import read_conversation
 from agent.transfer.shared import shared_entries
 from agent.web import message_routes
-from agent.web.chat.answers import LiveRun
+from agent.web.chat.answers import MOST_STEERING, LiveRun
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.sent_message import MessageId
@@ -212,9 +212,26 @@ async def test_message_counts_for_the_limits(server: Running, tmp_path: Path) ->
     await house.waiting(live)
     with pytest.raises(Limited, match="2 messages a minute"):
         await house.steer(chat)
+    first.cancel()
+    await until(lambda: first.done())
+    again = asyncio.create_task(house.steer(chat))  # the one that came back counts no more
+    await house.waiting(live, 2)
     await house.settle()
-    assert await first
+    assert await again
     await house.page.aclose()
+
+
+async def test_only_so_many_messages_wait_for_a_step(house: House) -> None:
+    live, chat = await house.begin()
+    ids = [uuid4().hex for _ in range(MOST_STEERING)]
+    waiting = [asyncio.create_task(house.steer(chat, id_=one)) for one in ids]
+    await house.waiting(live, MOST_STEERING)
+    with pytest.raises(Conflict, match="10 messages"):
+        await house.steer(chat)
+    again = asyncio.create_task(house.steer(chat, id_=ids[0]))
+    await until(lambda: live._steering[ids[0]] == 2)
+    await house.settle()
+    assert all(await asyncio.gather(again, *waiting))
 
 
 async def test_retry_edit_and_undo_are_of_the_whole_turn(house: House) -> None:

@@ -68,6 +68,8 @@ UPDATE_SECONDS = 0.1
 """The shortest pause between two updates of a program that reads whole bubbles."""
 LOOK_SECONDS = 0.5
 """Seconds between two looks at the leases of the running answers, and at what visitors want of them elsewhere."""
+MOST_STEERING = 10
+"""The most messages that wait for the next step of an answer, those included that were taken back."""
 UNSTORED = 1000
 """The most runs that are remembered because their end could not be stored."""
 log = logging.getLogger(__name__)
@@ -158,12 +160,16 @@ class LiveRun:
     async def steer(self, text: str, id_: str) -> bool:
         """Send the model a message with this id at its next step. Return False if the answer ends before.
 
-        It is taken back when the last caller with this id is cancelled.
+        It is taken back when the last caller with this id is cancelled. Raises `Conflict` if too many wait.
         """
         if id_ in self.run.steered:
             return True
         sent = (one.is_taken for one in self.run.steering if steering_id(one.message) == id_)
-        taken = next((one for one in sent if not one.done()), None) or self.run.steer(text, id=id_)
+        taken = next((one for one in sent if not one.done()), None)
+        if taken is None:
+            if len(self.run.steering) >= MOST_STEERING:
+                raise Conflict(_("An answer gets {count} messages at a step, which is the most.", count=MOST_STEERING))
+            taken = self.run.steer(text, id=id_)
         self._steering[id_] += 1
         try:
             await asyncio.wait([taken])
