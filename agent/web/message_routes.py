@@ -483,7 +483,7 @@ class ComposerRoutes:
         if model is not None and not (isinstance(model, str) and model.strip()):
             raise InputError("model must be the id or the name of a model.")
         spec = self._conversations.models.find(model.strip()) if model else None
-        if effort and effort_of(effort) is None:
+        if effort not in (None, "") and effort_of(effort) is None:
             raise InputError("effort must be a reasoning effort, or empty.")
         if options:
             self._conversations.choose(visitor, options)

@@ -46,6 +46,14 @@ async def test_choice_with_a_fault_stores_nothing(tmp_path: Path) -> None:
             ("effort must be", b'{"model": "openai:gpt-6-luna", "effort": "much"}'),
             ("model must be", b'{"model": " ", "effort": "low"}'),
             ("No model named", b'{"model": "nobody:x", "effort": "low"}'),
+            ("effort must be", b'{"effort": 0, "tools": true}'),
+            ("effort must be", b'{"tools": true, "effort": []}'),
+            ("effort must be", b'{"effort": false, "max_tokens": 64}'),
+            ("max_tokens", b'{"effort": "low", "max_tokens": 0}'),
+            ("max_tokens", b'{"max_tokens": 0, "effort": "low"}'),
+            ("tools", b'{"model": "openai:gpt-6-luna", "tools": "true"}'),
+            ("tools", b'{"tools": "true", "temperature": 0.5}'),
+            ("tools", b'{"temperature": 0.5, "tools": "true"}'),
         ):
             answer = await asked(app, "PATCH", "/settings", body=body, waits=True, cookie=cookie)
             assert (answer.status, fault in answer.text, len(remembered)) == (400, True, 0), answer.text
