@@ -488,16 +488,16 @@ class AgentLoop:
     async def _take_steering(self) -> None:
         """Add the messages that people sent for this step. A text that the model is to continue gets none."""
         while self._stream.steering and isinstance(self.messages.messages[-1], ModelRequest):
-            steering = self._stream.steering.popleft()
-            if steering.is_taken.done():  # it was taken back
-                continue
+            steering, steered = self._stream.steering[0], self._stream.steered  # it stays there while it is stored
             try:
-                await self._store(steering.message)
+                if not steering.is_taken.done() and steering_id(steering.message) not in steered:
+                    await self._store(steering.message)
             finally:
-                if is_taken := self.messages.messages[-1] is steering.message:  # also if the run was stopped meanwhile
-                    self._stream.steered.append(steering_id(steering.message))
+                if self.messages.messages[-1] is steering.message:  # also if the run was stopped meanwhile
+                    steered.append(steering_id(steering.message))
                     self._stream.emit(("user_message", steering.text))
-                steering.settle(is_taken=is_taken)
+                steering.settle(is_taken=steering_id(steering.message) in steered)
+                self._stream.steering.popleft()
 
     async def _ask(self) -> ModelResponse:
         """Return the next response. As long as nothing of it has come, the next model can stand in for this one."""

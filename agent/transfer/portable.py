@@ -83,12 +83,10 @@ async def entries_of(
         entries = await store.find(record, ids=page, most_bytes=PAGE_BYTES)
         if not entries or [entry.id for entry in entries] != [*page[: len(entries)]]:
             raise NotFound(NO_CONVERSATION)
-        files, _size = await DOCUMENT_THREADS.run(files_and_size, [entry.message for entry in entries])
+        files, _ = await DOCUMENT_THREADS.run(files_and_size, [entry.message for entry in entries])
         yield entries, files
-        at, most = (
-            at + len(entries),
-            min(PAGE, 2 * len(entries)),
-        )  # the store looks at the size of each that it is asked
+        at += len(entries)
+        most = min(PAGE, 2 * len(entries))  # the store looks at the size of each that it is asked
 
 
 def _entry_pieces(entries: Sequence[Entry]) -> Iterator[bytes]:

@@ -55,7 +55,7 @@ MAX_BODY = 4096
 """Bytes of a body, which has at most a title and a pin."""
 MAX_PASSAGE_BODY = 16_384
 """Bytes of the body that asks for a passage: 700 characters and the name of a document."""
-MAX_MARKDOWN_BODY = 262_144
+MAX_MARKDOWN_BODY = 65_536
 """Bytes of a text in Markdown that is shown."""
 MAX_QUERY = 200
 """Characters of a query that are searched for."""
@@ -236,15 +236,19 @@ class ConversationRoutes:
         }
 
     async def _markdown(self, request: Request, owner: str) -> Any:
-        """Return a text in Markdown as an answer would show it. Nothing is kept of it."""
+        """Return a text in Markdown as an answer would show it. Nothing is kept of it. A client that goes ends it."""
         count_request(self._limit, request, owner)
         given = await json_object(request, MAX_MARKDOWN_BODY)
         text = given.pop("text", None)
         if given or not isinstance(text, str):
             raise InputError('Send {"text": "# A title"}.')
-        with acting_for(owner):
+
+        async def shown() -> list[str]:
             async with self._looking.slot():
-                return {"blocks": await LOOKS.run(to_blocks, without_mark_signs(text))}
+                return await LOOKS.run(to_blocks, without_mark_signs(fix_surrogates(text)))
+
+        with acting_for(owner):
+            return {"blocks": await result_unless_gone(request, shown())}
 
     async def _change(self, request: Request, owner: str) -> Any:
         count_request(self._limit, request, owner)

@@ -4,6 +4,7 @@ The page and programs send messages with them, with the same owners, permits and
 `/runs/{id}/events`.
 """
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -43,6 +44,8 @@ from agent.web.middleware.requests import EventBodies
 from agent.web.sending import Submission, add_upload, send_message, sending_text, visitor_of
 
 NDJSON, NO_STORE = "application/x-ndjson", {"cache-control": "no-store"}
+SIGN_SECONDS = 15.0
+"""Seconds between two signs of life while a message waits for a step. Proxies cut a request that is silent for 60."""
 
 
 class _Body(BaseModel):
@@ -213,8 +216,13 @@ class MessageRoutes:
         """Send the running answer a message, and wait until its model gets it, or the answer has ended without."""
         sent, visitor = await self._read(request, _Steer), await self._visitor(request, owner)
         conversation = await self._id(request, owner)
-        steering = self._conversations.steer(visitor, conversation, sent.text, MessageId(sent.id))
-        return {"steered": await result_unless_gone(request, steering)}
+        steered = self._conversations.steer(visitor, conversation, sent.text, MessageId(sent.id))
+        steering = asyncio.ensure_future(steered)
+        with RequestSlot(steering.cancel) as place:
+            await result_unless_gone(request, asyncio.wait([steering], timeout=SIGN_SECONDS))
+            if steering.done():
+                return {"steered": steering.result()}
+            return HeavyResponse(_signs_until(steering), place, NO_STORE, "application/json")
 
     async def _stop(self, request: Request, owner: str) -> Any:
         """Stop the answer, or with a run only one of those that stand side by side."""
@@ -332,6 +340,14 @@ class MessageRoutes:
             return _checked(kind, {})
         async with self._bodies.read(request.scope, request.receive, visitor_id_of(request.scope)) as body:
             return _checked(kind, body)
+
+
+async def _signs_until(steering: asyncio.Future[bool]) -> AsyncGenerator[str]:
+    """Yield the answer to a message that steers, and spaces before it, which JSON allows."""
+    while not steering.done():
+        yield " "
+        await asyncio.wait([steering], timeout=SIGN_SECONDS)
+    yield json.dumps({"steered": steering.result()})
 
 
 async def _lines(
@@ -467,7 +483,7 @@ class ComposerRoutes:
         if model is not None and not (isinstance(model, str) and model.strip()):
             raise InputError("model must be the id or the name of a model.")
         spec = self._conversations.models.find(model.strip()) if model else None
-        if effort and effort_of(effort) is None:
+        if effort not in (None, "") and effort_of(effort) is None:
             raise InputError("effort must be a reasoning effort, or empty.")
         if options:
             self._conversations.choose(visitor, options)

@@ -125,6 +125,18 @@ async def test_run_that_asks_gives_the_message_back() -> None:
     assert shape(resumed.context.messages) == "pscrsa"
 
 
+async def test_message_with_the_same_id_is_stored_once() -> None:
+    taken = list[asyncio.Future[bool]]()
+
+    async def look() -> str:
+        taken.extend(run.steer("Only once.", id="a" * 32) for _ in range(2))
+        return "seen"
+
+    run = Agent(FakeConnection(looks(1)), tools=[look]).run("Look.")
+    assert texts_of((await run).context.messages) == ["Look.", "Only once."]
+    assert [await one for one in taken] == [True, True]
+
+
 async def test_message_that_is_taken_back_is_not_sent() -> None:
     async def look() -> str:
         run.steer("Never mind.").cancel()

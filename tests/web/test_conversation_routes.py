@@ -1,7 +1,9 @@
 """The routes below `/conversations` of the running app, and the page at `/c/<id>`. Isolation is in `test_isolation`."""
 
+import asyncio
 import json
 import re
+import threading
 from base64 import b64decode
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 
 from agent.errors import Limited
 from agent.settings import LocalSettings, PublicSettings, Settings
+from agent.system.threads import LOOKS
 from agent.web.app import create_app
 from agent.web.conversation_routes import MAX_MARKDOWN_BODY
 from agent.web.heavy_work import REQUESTS_EACH, REQUESTS_PER_ADDRESS, RequestLimit
@@ -46,6 +49,14 @@ async def test_choice_with_a_fault_stores_nothing(tmp_path: Path) -> None:
             ("effort must be", b'{"model": "openai:gpt-6-luna", "effort": "much"}'),
             ("model must be", b'{"model": " ", "effort": "low"}'),
             ("No model named", b'{"model": "nobody:x", "effort": "low"}'),
+            ("effort must be", b'{"effort": 0, "tools": true}'),
+            ("effort must be", b'{"tools": true, "effort": []}'),
+            ("effort must be", b'{"effort": false, "max_tokens": 64}'),
+            ("max_tokens", b'{"effort": "low", "max_tokens": 0}'),
+            ("max_tokens", b'{"max_tokens": 0, "effort": "low"}'),
+            ("tools", b'{"model": "openai:gpt-6-luna", "tools": "true"}'),
+            ("tools", b'{"tools": "true", "temperature": 0.5}'),
+            ("tools", b'{"temperature": 0.5, "tools": "true"}'),
         ):
             answer = await asked(app, "PATCH", "/settings", body=body, waits=True, cookie=cookie)
             assert (answer.status, fault in answer.text, len(remembered)) == (400, True, 0), answer.text
@@ -94,6 +105,7 @@ async def test_text_in_markdown_is_shown_and_kept_nowhere(tmp_path: Path) -> Non
                 "<p>&lt;script&gt;1&lt;/script&gt; [a](javascript:1) \ufffd1 x\ufffd</p>\n",
             ]
         }
+        assert await shown(rb'{"text": "a \ud800 b"}') == {"blocks": ["<p>a \ufffd b</p>\n"]}
         wrong = (
             b"{}",
             b'{"text": 1}',
@@ -103,6 +115,18 @@ async def test_text_in_markdown_is_shown_and_kept_nowhere(tmp_path: Path) -> Non
         )
         for body in wrong:
             assert await shown(body) == 400
+
+
+async def test_client_that_goes_ends_the_showing_of_a_text(tmp_path: Path) -> None:
+    async with running_app(tmp_path) as app:
+        cookie, free, gone = (await asked(app, "GET", "/")).cookie, threading.Event(), asyncio.Event()
+        busy = [asyncio.create_task(LOOKS.run(free.wait)) for _ in range(2)]
+        gone.set()
+        body = b'{"text": "a"}'
+        answer = await asked(app, "POST", "/markdown", body=body, waits=True, gone=gone, cookie=cookie)
+        free.set()
+        await asyncio.gather(*busy)
+        assert answer.status == 499
 
 
 def told(app: App, *texts: str) -> tuple[HttpVisitor, list[str]]:

@@ -16,6 +16,7 @@ from agent.models.catalog import ModelSpec, load_catalog
 from agent.providers.connection import Effort
 from agent.settings import LocalSettings, Settings
 from agent.web.chat.choices import (
+    MOST_TOKENS,
     Choices,
     RememberedSettings,
     requested_choices,
@@ -68,7 +69,9 @@ def qwen_prompt() -> str:
         ("Qwen/Qwen3-8B", "vllm", False),
         ("Qwen/Qwen3-235B-A22B", "vllm", True),
         ("openai/gpt-oss-20b", "huggingface", True),
-        ("mistralai/Mixtral-8x7B", "vllm", False),
+        ("mistralai/Mixtral-8x7B", "vllm", True),
+        ("qwen2.5_72b", "ollama", True),
+        ("gemma3n:e4b", "openrouter", False),
         ("meta-llama/Llama-3.2-1B", "openrouter", False),
         ("gpt-6-luna", "openai", True),
         ("qwen2.5:0.5b", "ollama", False),
@@ -200,6 +203,12 @@ def test_message_after_a_restart_remembers_what_the_page_shows(tmp_path: Path, e
 def test_switch_of_a_model_that_always_reasons_is_no_choice() -> None:
     model = replace(LARGE, reasoning=True, always_reasons=True)
     assert set_by_visitor(Choices(model=model.id, reasoning=False), model).reasoning is Choices.reasoning
+
+
+def test_limit_of_an_answer_is_at_most_the_highest(tmp_path: Path) -> None:
+    conversations = chats_of("", tmp_path)
+    conversations.choose(Asker(owner="ann"), {"max_tokens": 10**30})
+    assert conversations.choices("ann").max_tokens == MOST_TOKENS
 
 
 def test_setting_leaves_the_others_as_they_are(tmp_path: Path) -> None:

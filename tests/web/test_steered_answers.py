@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,9 @@ import pytest
 from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
-from agent.errors import AgentError, InputError, Limited
+from agent.errors import AgentError, Conflict, InputError, Limited
 from agent.files.store import MediaStore
+from agent.history import Conversation, Entry
 from agent.history.memory import MemoryStore
 from agent.i18n.translator import ENGLISH
 from agent.models.catalog import ModelSpec
@@ -24,7 +25,8 @@ from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.transfer.export import Exporter
 from agent.transfer.portable import read_conversation
 from agent.transfer.shared import shared_entries
-from agent.web.chat.answers import LiveRun
+from agent.web import message_routes
+from agent.web.chat.answers import MOST_STEERING, LiveRun
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.sent_message import MessageId
@@ -162,17 +164,33 @@ async def test_model_without_tools_takes_none(house: House) -> None:
     await house.settle()
 
 
-async def test_message_sent_twice_is_stored_once(house: House) -> None:
+async def test_message_sent_twice_is_stored_once(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     live, chat = await house.begin()
-    id_ = uuid4().hex
+    id_, save, inside, go_on = uuid4().hex, house.store.save, asyncio.Event(), asyncio.Event()
+
+    async def slow(record: Conversation, entries: Sequence[Entry] = (), *more: Any) -> Conversation:
+        if any(one.id == id_ for one in entries):
+            inside.set()
+            await go_on.wait()
+        return await save(record, entries, *more)
+
+    monkeypatch.setattr(house.store, "save", slow)
     first = asyncio.create_task(house.steer(chat, id_=id_))
     await house.waiting(live)
-    second = asyncio.create_task(house.steer(chat, id_=id_))
-    await house.waiting(live, 2)
+    given_up, second = (asyncio.create_task(house.steer(chat, id_=id_)) for _ in range(2))
+    await until(lambda: live._steering[id_] == 3)
+    given_up.cancel()
     house.is_open.set()
-    assert [await first, await second] == [False, True]
+    await inside.wait()
+    third = asyncio.create_task(house.steer(chat, id_=id_))
+    await until(lambda: live._steering[id_] == 3)
+    go_on.set()
+    assert [await first, await second, await third] == [True, True, True]
+    assert await live.steer(TEXT, id_)  # also after it was stored
     assert await house.steer(chat, id_=id_)  # also after the answer
     await house.settle()
+    assert not live._steering
+    assert kinds((await house.turns(chat))[0])[-1] == "output_text"
     assert (await house.turns(chat))[0]["steered"] == [id_]
     assert await house.page.find_sent("ann", chat, MessageId(id_, again=True)) == chat
 
@@ -194,9 +212,26 @@ async def test_message_counts_for_the_limits(server: Running, tmp_path: Path) ->
     await house.waiting(live)
     with pytest.raises(Limited, match="2 messages a minute"):
         await house.steer(chat)
+    first.cancel()
+    await until(lambda: first.done())
+    again = asyncio.create_task(house.steer(chat))  # the one that came back counts no more
+    await house.waiting(live, 2)
     await house.settle()
-    assert await first
+    assert await again
     await house.page.aclose()
+
+
+async def test_only_so_many_messages_wait_for_a_step(house: House) -> None:
+    live, chat = await house.begin()
+    ids = [uuid4().hex for _ in range(MOST_STEERING)]
+    waiting = [asyncio.create_task(house.steer(chat, id_=one)) for one in ids]
+    await house.waiting(live, MOST_STEERING)
+    with pytest.raises(Conflict, match="10 messages"):
+        await house.steer(chat)
+    again = asyncio.create_task(house.steer(chat, id_=ids[0]))
+    await until(lambda: live._steering[ids[0]] == 2)
+    await house.settle()
+    assert all(await asyncio.gather(again, *waiting))
 
 
 async def test_retry_edit_and_undo_are_of_the_whole_turn(house: House) -> None:
@@ -264,7 +299,11 @@ async def no_login(_: object) -> None:
     return None
 
 
-async def test_client_that_hangs_up_takes_it_back(house: House) -> None:
+@pytest.mark.parametrize("seconds", [0.0, message_routes.SIGN_SECONDS])
+async def test_client_that_hangs_up_takes_it_back(
+    house: House, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    monkeypatch.setattr(message_routes, "SIGN_SECONDS", seconds)
     live, chat = await house.begin()
     app, gone = FastAPI(), asyncio.Event()
     MessageRoutes(house.page, lambda _: "ann", no_login).add_to(app)
@@ -281,14 +320,15 @@ async def test_client_that_hangs_up_takes_it_back(house: House) -> None:
     posted = asyncio.create_task(post(TEXT, uuid4().hex, gone=gone))
     await house.waiting(live)
     gone.set()
-    assert (await posted).status == 499
-    assert all(one.is_taken.cancelled() for one in live.run.steering)
+    assert (await posted).status == (499 if seconds else 200)
+    await until(lambda: all(one.is_taken.cancelled() for one in live.run.steering))
     kept = asyncio.create_task(post("!text Kept.", uuid4().hex))
     await house.waiting(live, 2)
     assert (await post(TEXT, "no id")).status == 400
     house.is_open.set()
     answer = await kept
     assert (answer.status, json.loads(answer.text)) == (200, {"steered": True})
+    assert answer.text.startswith("{" if seconds else " ")  # signs of life
     await house.settle()
     assert [html_of(one) for one in (await house.turns(chat))[0]["bubbles"] if one["kind"] == "user"][1:] == [
         "<p>!text Kept.</p>\n"

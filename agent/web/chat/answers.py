@@ -7,7 +7,7 @@ import asyncio
 import logging
 import math
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, aclosing, contextmanager, nullcontext, suppress
 from contextvars import Context
@@ -68,6 +68,8 @@ UPDATE_SECONDS = 0.1
 """The shortest pause between two updates of a program that reads whole bubbles."""
 LOOK_SECONDS = 0.5
 """Seconds between two looks at the leases of the running answers, and at what visitors want of them elsewhere."""
+MOST_STEERING = 10
+"""The most messages that wait for the next step of an answer, those included that were taken back."""
 UNSTORED = 1000
 """The most runs that are remembered because their end could not be stored."""
 log = logging.getLogger(__name__)
@@ -93,7 +95,7 @@ class LiveRun:
         self.bubbles: Sequence[TurnBubble] = self.log.bubbles
         self.started_at, self._grace = monotonic(), grace
         self.frames: dict[str, Any] = {}
-        self._watchers = 0
+        self._watchers, self._steering = 0, Counter[str]()
         self._timer: asyncio.TimerHandle | None = None
         self._set_timer()
 
@@ -158,16 +160,24 @@ class LiveRun:
     async def steer(self, text: str, id_: str) -> bool:
         """Send the model a message with this id at its next step. Return False if the answer ends before.
 
-        A caller that is cancelled takes it back. The same message once more takes the place of the first one.
+        It is taken back when the last caller with this id is cancelled. Raises `Conflict` if too many wait.
         """
-        for other in self.run.steering:
-            if steering_id(other.message) == id_:
-                other.is_taken.cancel()
-        taken = self.run.steer(text, id=id_)
+        if id_ in self.run.steered:
+            return True
+        sent = (one.is_taken for one in self.run.steering if steering_id(one.message) == id_)
+        taken = next((one for one in sent if not one.done()), None)
+        if taken is None:
+            if len(self.run.steering) >= MOST_STEERING:
+                raise Conflict(_("An answer gets {count} messages at a step, which is the most.", count=MOST_STEERING))
+            taken = self.run.steer(text, id=id_)
+        self._steering[id_] += 1
         try:
             await asyncio.wait([taken])
         finally:
-            taken.cancel()
+            self._steering[id_] -= 1
+            if not self._steering[id_]:
+                del self._steering[id_]
+                taken.cancel()
         return not taken.cancelled() and taken.result()
 
     async def pause(self, seconds: float) -> None:

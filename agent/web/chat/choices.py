@@ -17,6 +17,8 @@ from agent.web.chat.visitor import Visitor
 MAX_PROMPT_CHARACTERS = 20_000
 """The most characters of a system prompt."""
 
+MOST_TOKENS = 10_000_000
+"""The highest limit of an answer in tokens that is kept."""
 TEMPERATURE = 0.7
 """The temperature for a model that states none."""
 PAGE_OPTIONS: Mapping[str, type] = {"system_message": str, "tools": bool, "extract_text": bool}
@@ -92,6 +94,8 @@ def requested_choices(
     own |= {name: getattr(checked, name) for name in RUN_OPTIONS if name in runs}
     if "reasoning" in own:
         own |= {"reasoning": True if checked.reasoning is None else checked.reasoning, "effort": None}
+    if checked.max_tokens is not None:
+        own["max_tokens"] = min(checked.max_tokens, MOST_TOKENS)
     return replace(base or Choices(), model=model, **own)
 
 

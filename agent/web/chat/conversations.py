@@ -301,9 +301,9 @@ class Conversations:
         if not text.strip():
             raise InputError(WRITE_FIRST)
         check_length(text)
+        live = await self.running.get(conversation, visitor.owner)  # first: it knows what is being stored
         if await self.find_sent(visitor.owner, conversation, replace(message, again=True)):
             return True
-        live = await self.running.get(conversation, visitor.owner)
         if not isinstance(live, LiveRun) or not live.can_steer:
             return False
         return await self.runs.steer(visitor, live, text, message.value)

@@ -353,12 +353,20 @@ class AnswerRuns:
             return record
 
     async def steer(self, visitor: Visitor, live: LiveRun, text: str, id_: str) -> bool:
-        """Send a running answer a message, which counts like any other. See `LiveRun.steer`. Raises `Limited`."""
-        quota = self.temporary if is_temporary(live.conversation) else self._quota
-        self.rate_limiter.count_message(visitor)
-        async with quota.reservation(visitor, self._is_in_use) as reserve:
-            await reserve(size_of([text]))
-            return await live.steer(text, id_)
+        """Send a running answer a message, which counts like any other unless it comes back. See `LiveRun.steer`.
+
+        Raises `Limited`, and `Conflict` if too many wait.
+        """
+        quota, is_taken = self.temporary if is_temporary(live.conversation) else self._quota, False
+        give_back = self.rate_limiter.count_message(visitor)
+        try:
+            async with quota.reservation(visitor, self._is_in_use) as reserve:
+                await reserve(size_of([text]))
+                is_taken = await live.steer(text, id_)
+        finally:
+            if not is_taken:
+                give_back()
+        return is_taken
 
     def _room(self, spec: ModelSpec, choices: Choices) -> int:
         """Return the tokens of the model's window that a chat can fill."""

@@ -32,8 +32,9 @@ class Reservation:
     before any costly work. Otherwise refusals that cost nothing would use up the limit of all visitors.
     """
 
-    def __init__(self, release: Release, uncount: Release | None = None) -> None:
+    def __init__(self, release: Release, uncount: Release | None = None, forget: Release = lambda: None) -> None:
         self._release: Release | None = release
+        self._forget = forget
         self._uncount = uncount
         self._handed_over = False
 
@@ -54,6 +55,10 @@ class Reservation:
     def hand_over(self) -> None:
         """Hand the reservation over. Its new owner calls `release`."""
         self._handed_over = True
+
+    def forget(self) -> None:
+        """Count the message for nobody, because it was given back."""
+        self._forget()
 
     def release(self) -> None:
         """Release the place. A second call does nothing."""
@@ -130,11 +135,17 @@ class RateLimiter:
         each, address, together = _answer_bounds(limits)
         return self._answers.reserve(visitor, each=each, address=address, together=together, refusals_free=True)
 
-    def count_message(self, visitor: Visitor) -> None:
-        """Count a message to an answer that has its place already. Raises `Limited`, which counts nothing."""
-        if self._limits is not None:
-            each, address, together = (replace(one, at_once=sys.maxsize) for one in _answer_bounds(self._limits))
-            self._answers.reserve(visitor, each=each, address=address, together=together).release()
+    def count_message(self, visitor: Visitor) -> Release:
+        """Count a message to an answer that has its place already. Raises `Limited`, which counts nothing.
+
+        Return what gives the count back.
+        """
+        if self._limits is None:
+            return lambda: None
+        each, address, together = (replace(one, at_once=sys.maxsize) for one in _answer_bounds(self._limits))
+        reservation = self._answers.reserve(visitor, each=each, address=address, together=together)
+        reservation.release()
+        return reservation.forget
 
     def reserve_fetch(self, visitor: Visitor) -> Reservation:
         """Reserve a place for an image fetched from a link. Raises `Limited`, which reserves and counts nothing."""
@@ -210,16 +221,19 @@ class _Counts:
         self._times.append(counted := _Counted(now, buckets))
         self._last_minute.update(buckets)
         self._current.update(buckets)
-        return Reservation(lambda: self._release(buckets), (lambda: self._uncount(counted)) if refusals_free else None)
+        return Reservation(
+            lambda: self._release(buckets),
+            (lambda: self._uncount(counted, ALL)) if refusals_free else None,
+            lambda: self._uncount(counted, *buckets),
+        )
 
     def _release(self, buckets: tuple[str, ...]) -> None:
         self._current.subtract(buckets)
         self._current += Counter()  # drops buckets at zero
 
-    def _uncount(self, counted: _Counted) -> None:
-        if ALL in counted.buckets:  # not forgotten yet
-            counted.buckets = tuple(bucket for bucket in counted.buckets if bucket != ALL)
-            self._last_minute.subtract((ALL,))
+    def _uncount(self, counted: _Counted, *buckets: str) -> None:
+        self._last_minute.subtract(bucket for bucket in counted.buckets if bucket in buckets)
+        counted.buckets = tuple(bucket for bucket in counted.buckets if bucket not in buckets)
 
     def _forget(self, before: float) -> None:
         gone = False

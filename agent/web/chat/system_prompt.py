@@ -38,14 +38,14 @@ ARTIFACTS = (
 """What large models are told. Small ones would write such blocks without being asked for them."""
 LARGE = 20.0
 """The billions of weights of a model that is large."""
-_SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)b(?!\w)", re.IGNORECASE)
+_SIZE = re.compile(r"(?<![a-z\d.])(?:(\d+)x|e)?(\d+(?:\.\d+)?)b(?![a-z\d])", re.IGNORECASE)
 _LOCAL = ("llama.cpp", "vllm", "ollama", "lmstudio", "sglang")
 """The providers of any weights, whose models are small unless their names tell otherwise."""
 
 
 def is_large(spec: ModelSpec) -> bool:
     """Return True for a model whose name has a large size, and for a hosted one without a size in its name."""
-    sizes = [float(size) for size in _SIZE.findall(spec.name)]
+    sizes = [float(size) * int(number or 1) for number, size in _SIZE.findall(spec.name)]
     return max(sizes) >= LARGE if sizes else spec.provider not in _LOCAL
 
 

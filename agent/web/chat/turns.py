@@ -538,7 +538,7 @@ def _running(shown: Bubble, bubble: transcript.TurnBubble, turn: transcript.Conv
 
 def _with_output(shown: Bubble, text: str, translator: Translator) -> Bubble:
     """Return the bubble of a running call with the text that its tool has yielded, and its last line in the title."""
-    last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+    last = next((line.strip() for line in reversed(text[-SHOWN_CHARACTERS:].splitlines()) if line.strip()), "")
     title = translator(_("{name} · {output}", name=shown.get("title", ""), output=last[:SHOWN_OUTPUT]))
     block = f'<pre class="output">{escape(text[-SHOWN_CHARACTERS:])}</pre>'
     return {**shown, "title": title if last else shown.get("title", ""), "blocks": [*shown["blocks"], block]}
