@@ -174,7 +174,7 @@ def guess(name: str, provider: str, *, context_tokens: int = 32_768, source: str
 
 
 class Capabilities(TypedDict, total=False):
-    """What the caller knows about a model, in place of what the catalogue and its name tell; see `ModelSpec`."""
+    """The abilities of a model as the caller knows them, before the catalogue and its name; see `ModelSpec`."""
 
     image: bool
     audio: bool

@@ -324,7 +324,7 @@ async def ask_user(question: str, choices: list[str] = []) -> str:  # noqa: B006
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What a tool asks people during its call. `key` names it within the call.
+    """A question of a tool to people during its call. `key` names it within the call.
 
     With `arguments`, it is an approval of what the tool wants to do with them.
     """
@@ -340,7 +340,7 @@ class Caller(Protocol):
 
     @property
     def kept(self) -> Mapping[str, Any] | None:
-        """What an earlier call has kept for this one with `ask`, None if there was none."""
+        """The value that an earlier call has kept for this one with `ask`, or None."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""What an MCP server asks during a call: people, who answer when the run is resumed, and the model, if they allow it.
+"""Questions of an MCP server during a call: to people, who answer when the run is resumed, and to the model.
 
 A run does not hold a call open while it waits for people, perhaps for days and in another process. The server is told
 that the answer comes later, the run is suspended, and the resumed run makes the call again and answers at once.

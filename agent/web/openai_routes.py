@@ -91,7 +91,7 @@ class _Refused(AgentError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """What the body of a request asks for."""
+    """The wishes in the body of a request."""
 
     model: str
     messages: list[ModelMessage] = field(repr=False)

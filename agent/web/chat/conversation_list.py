@@ -77,7 +77,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessagePlace:
-    """Where a message is: the visitor's message of its turn, and whether that is on the branch that is shown."""
+    """The place of a message: the visitor's message of its turn, and whether that is on the branch that is shown."""
 
     prompt: str
     is_answer: bool

@@ -130,7 +130,7 @@ class _Progress:
 
 @dataclass(slots=True)
 class _Outcome:
-    """What an import has stored so far: new records, the ids of others that got messages, and a count of the rest."""
+    """The state of an import: new records, the ids of others that got messages, and a count of the rest."""
 
     left_out: LeftOut = field(default_factory=LeftOut)
     new: list[Conversation] = field(default_factory=list[Conversation])

@@ -1,4 +1,4 @@
-"""What is stored of one visitor: a summary, and the deletion of everything."""
+"""The stored data of one visitor: a summary, and the deletion of everything."""
 
 import asyncio
 import logging

@@ -193,7 +193,7 @@ class GrowingTurn(Protocol):
 
     @property
     def ended(self) -> int:
-        """How many answers have ended since the turn was made."""
+        """The number of answers that have ended since the turn was made."""
         ...
 
     @property
