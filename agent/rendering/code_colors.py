@@ -4,6 +4,7 @@ The patterns of Pygments can take for ever with a few characters, and let no thr
 reads the code, which the system ends when it has taken too much time. Run as a program, this is that process.
 """
 
+import atexit
 import json
 import os
 import signal
@@ -88,6 +89,12 @@ class _Reader:
         finally:
             self._lock.release()
 
+    def close(self) -> None:
+        """End the process, which ends with its stdin."""
+        if (process := self._process) is not None:
+            self._process = None
+            process.communicate()
+
     def _ask(self, question: str, ends: float) -> str:
         """Return the answer. Only a process that has given its whole answer is kept: no answer is for another code."""
         process, self._process = self._process or _start(), None
@@ -109,7 +116,9 @@ class _Reader:
 @cache
 def _reader(_process: int) -> _Reader:
     """Return the reader of this process. A forked process has one of its own."""
-    return _Reader()
+    reader = _Reader()
+    atexit.register(reader.close)
+    return reader
 
 
 def _start() -> "subprocess.Popen[str]":
