@@ -53,6 +53,19 @@ def compare_with(visitor: Visitor, *names: str) -> None:
             visitor.page.get_by_role("button", name="Add a model").press("Enter")
 
 
+def test_list_that_is_opened_at_once_again_stays(own: App, visit: Visit) -> None:
+    visitor = visit(own.url)
+    page = visitor.page
+    visitor.open_models()
+    expect(page.locator("#model-list").get_by_role("option").nth(2)).to_be_visible()
+    page.evaluate(
+        "new Promise((done) => { document.querySelector('#models').close();"
+        " document.querySelector('#model-button').click(); requestAnimationFrame(() => requestAnimationFrame(done)); })"
+    )
+    expect(page.locator("#models")).to_be_visible()
+    expect(page.locator("#model-button")).to_have_attribute("aria-expanded", "true")
+
+
 @pytest.mark.gate("Two models answer one message side by side.")
 def test_models_answer_side_by_side(own: App, visit: Visit, server: Running) -> None:
     visitor = visit(own.url)

@@ -115,6 +115,7 @@ let pressed;
 dialog.addEventListener("pointerdown", ({ target }) => (pressed = target));
 dialog.addEventListener("click", ({ target }) => target === dialog && pressed === dialog && dialog.close());
 dialog.addEventListener("close", () => {
+  if (dialog.open) return; // it was opened again before this event
   opener.setAttribute("aria-expanded", "false");
   dialog.remove();
 });
@@ -136,6 +137,7 @@ for (const target of [window, view]) target?.addEventListener("resize", fit);
 /** Open the list at this button. `act` gets the choice, which is not for the composer if the button is not there, or with a title. */
 export function open(button, id, act, { title = "", except: left = [] } = {}) {
   if (dialog.open || $("dialog[open]")) return;
+  opener?.setAttribute("aria-expanded", "false");
   [opener, chosen, use, early, search.value] = [button, id ?? "", act, false, ""];
   [isOther, except] = [Boolean(title) || !button.matches("#composer *"), left];
   dialog.setAttribute("aria-label", title || (isOther ? said.retry_with : said.models));
