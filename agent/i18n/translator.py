@@ -14,7 +14,7 @@ from agent.i18n.text import NumberMarks, render
 
 HERE = Path(__file__).parent
 FORMATS = HERE / "formats.json"
-"""How each language writes dates and numbers, from CLDR; `.ci/catalogues.py` writes it."""
+"""The file of the forms of dates and numbers in each language, from CLDR; `.ci/catalogues.py` writes it."""
 LANGUAGES = ("en", *sorted(path.stem for path in HERE.glob("*.po")))
 
 

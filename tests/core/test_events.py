@@ -197,7 +197,7 @@ async def test_charts_are_the_pictures_of_tools_by_name() -> None:
     assert (await Agent(FakeConnection([ANSWER])).ask("Go on", context=result.context)).charts == {}
 
 
-# What a tool yields
+# The output of a tool
 
 
 async def counted(upto: int) -> AsyncIterator[str]:

@@ -1,4 +1,4 @@
-"""What a page costs that is idle or whose answer grows."""
+"""The cost of a page that is idle or whose answer grows."""
 
 from playwright.sync_api import expect
 

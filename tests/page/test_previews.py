@@ -1,4 +1,4 @@
-"""What the code of an answer makes is shown beside the chat, in a frame that reaches nothing of the page."""
+"""The artifact that code of an answer makes is shown beside the chat, in a frame that reaches nothing of the page."""
 
 import json
 from uuid import uuid4

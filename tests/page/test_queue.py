@@ -20,6 +20,13 @@ def requests(server: Running, text: str) -> int:
     return sum(text in str(one["body"]["messages"][-1]["content"]) for one in server.journal() if "body" in one)
 
 
+def steer(visitor: Visitor, text: str) -> None:
+    """Send a message to the answer that is being written, for its next step."""
+    visitor.say(text)
+    queued(visitor).get_by_role("button", name="Send now").click()
+    expect(queued(visitor)).to_contain_text("Sent:")
+
+
 EVENTS = "**/runs/*/events*"
 
 
@@ -124,9 +131,7 @@ def test_message_that_comes_too_late_is_the_next_one(app: App, visit: Visit, mod
     visitor.allow_tools()
     visitor.say("!tokens 9 hold 3 LATE")
     expect(visitor.stop).to_be_visible()
-    visitor.say("!text The next one.")
-    queued(visitor).get_by_role("button", name="Send now").click()
-    expect(queued(visitor)).to_contain_text("Sent:")
+    steer(visitor, "!text The next one.")
     model_server.release("LATE")
     expect(visitor.bubbles.filter(has_text="The next one.").last).to_be_visible()
     visitor.idle()
@@ -139,9 +144,7 @@ def test_message_on_its_way_to_the_model_is_taken_back(app: App, visit: Visit, m
     visitor.allow_tools()
     visitor.say('!tokens 9 hold 3 BACK !tool nap {"seconds": 0} !text Done.')
     expect(visitor.stop).to_be_visible()
-    visitor.say("my second thought")
-    queued(visitor).get_by_role("button", name="Send now").click()
-    expect(queued(visitor)).to_contain_text("Sent:")
+    steer(visitor, "my second thought")
     with visitor.page.expect_event("requestfailed", lambda request: request.url.endswith("/steer")):
         queued(visitor).get_by_role("button", name="Undo").click()
     expect(visitor.box).to_have_value("my second thought")

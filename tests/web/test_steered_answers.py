@@ -79,6 +79,16 @@ class House:
         """Wait until so many messages wait for the next step."""
         await until(lambda: len(live.run.steering) == count)
 
+    async def steered_turn(self) -> tuple[str, Turn]:
+        """Steer an answer to its end. Return the name of its chat, and its only turn."""
+        live, chat = await self.begin()
+        steered = asyncio.create_task(self.steer(chat))
+        await self.waiting(live)
+        await self.settle()
+        assert await steered
+        [turn] = await self.turns(chat)
+        return chat, turn
+
     async def settle(self) -> None:
         self.is_open.set()
         await self.page.live_runs.close(60)
@@ -235,12 +245,7 @@ async def test_only_so_many_messages_wait_for_a_step(house: House) -> None:
 
 
 async def test_retry_edit_and_undo_are_of_the_whole_turn(house: House) -> None:
-    live, chat = await house.begin()
-    steered = asyncio.create_task(house.steer(chat))
-    await house.waiting(live)
-    await house.settle()
-    assert await steered
-    [turn] = await house.turns(chat)
+    chat, turn = await house.steered_turn()
     await house.page.retry(ANN, chat, turn["id"], CHOICES)
     await house.settle()
     [again] = await house.turns(chat)
@@ -254,12 +259,7 @@ async def test_retry_edit_and_undo_are_of_the_whole_turn(house: House) -> None:
 
 
 async def test_exports_and_copies_keep_its_place(house: House) -> None:
-    live, chat = await house.begin()
-    steered = asyncio.create_task(house.steer(chat))
-    await house.waiting(live)
-    await house.settle()
-    assert await steered
-    [turn] = await house.turns(chat)
+    chat, turn = await house.steered_turn()
     exporter = Exporter(house.store, house.page.media, "ann", ENGLISH)
 
     async def saved(form: str) -> str:

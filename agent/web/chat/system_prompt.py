@@ -35,7 +35,7 @@ ARTIFACTS = (
     'block, and a short title behind its language, as in ```html title="Clock". A page must be complete in itself, '
     "because it can load nothing from the network. To change it, write the whole block again with the same title."
 )
-"""What large models are told. Small ones would write such blocks without being asked for them."""
+"""The paragraph for large models. Small ones would write such blocks without being asked for them."""
 LARGE = 20.0
 """The billions of weights of a model that is large."""
 _SIZE = re.compile(r"(?<![a-z\d.])(?:(\d+)x|e)?(\d+(?:\.\d+)?)b(?![a-z\d])", re.IGNORECASE)

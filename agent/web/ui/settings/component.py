@@ -8,7 +8,7 @@ from agent.i18n.text import N_
 from agent.web.chat.choices import TEMPERATURE
 
 USUAL = {"reasoning": True, "tools": False, "extract_text": False, "temperature": TEMPERATURE, "max_tokens": None}
-"""What the settings show until the server has said more."""
+"""The values that are shown until the server has sent those of the visitor."""
 
 
 class Settings(gr.HTML):
