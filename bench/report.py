@@ -74,6 +74,15 @@ COLUMNS = (
     ("RSS MB", "rss_mb", ".0f"),
     ("up s", "up_s", ".1f"),
 )
+GOALS = (
+    ("request", ANSWERS[0], 12),
+    ("request", ANSWERS[2], 15),
+    *(("first", answer, 17) for answer in ANSWERS),
+    *(("browser_ms", answer, 0.15) for answer in ANSWERS),
+    *(("cpu_ms", answer, 0.12) for answer in ANSWERS),
+    ("gap", ANSWERS[4], 17),
+)
+"""What the app should reach on a quiet machine: a figure, the answer, and the most that it should be."""
 BOUNDED = frozenset({"last", "browser_ms", "cpu_ms"})
 
 
@@ -116,6 +125,19 @@ def table(results: Sequence[Result]) -> str:
         ratio = _ratio(result.cpu_ms, floor.get(result.answer))
         rows.append([result.answer.name, result.app, *cells, _cell(ratio, ".2f", bound), result.note])
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def against_goals(results: Sequence[Result]) -> str:
+    """Return the figures of ours that have a goal, in Markdown."""
+    found = {result.answer: result for result in results if result.app == "ours"}
+    forms = {name: (title, form) for title, name, form in COLUMNS}
+    rows = ["| ours | now | goal | |", "|---|---|---|---|"]
+    for name, answer, goal in GOALS:
+        if (result := found.get(answer)) and (value := getattr(result, name)) is not None:
+            title, form = forms[name]
+            is_reached = value <= goal and result.complete
+            rows.append(f"| {title}: {answer.name} | {value:{form}} | {goal} | {'' if is_reached else 'missed'} |")
+    return "\n".join(rows)
 
 
 def _ratio(above: float | None, below: float | None) -> float | None:

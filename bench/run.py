@@ -4,6 +4,7 @@ Plain answers come after 0, 40 and 400 earlier turns, and answers in Markdown ha
 within 25 minutes, ends only processes that it started, and writes `results.md` and `results.json` beside it.
 
     python -m bench.run [--quick] [--only ours|naive|reader] [--answer tokens:1000:40] [--open-webui PROGRAM]
+    python -m bench.run --goals   ours alone in seven minutes, against its goals
 
 `--open-webui` names the program of an installed Open WebUI, which then runs with a folder of its own, without login.
 """
@@ -27,7 +28,7 @@ from playwright.sync_api import Page
 
 from bench.page import GRADIO, OPEN_WEBUI, Place, Seen, ask, browser_page, open_chat, renderer_clock, warm_up
 from bench.process import ROOT, CpuMeter, OutOfTime, bounded, started, wait_until_up
-from bench.report import ANSWERS, Answer, Result, middle, report
+from bench.report import ANSWERS, Answer, Result, against_goals, middle, report
 from tests.support.ports import free_port
 
 LIMIT_S = 1500
@@ -231,9 +232,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Our app against the naive page and the bare reader.")
     parser.add_argument("--quick", action="store_true", help="one short answer after 40 turns")
     parser.add_argument("--only", action="append", choices=list(MEASURES), help="may be given again")
+    parser.add_argument("--goals", action="store_true", help="our app alone, against its goals")
     parser.add_argument("--answer", action="append", type=parsed, help="script:tokens:turns:rounds; may be given again")
     parser.add_argument("--open-webui", default="", metavar="PROGRAM", help="measure this Open WebUI, too")
     given = parser.parse_args()
+    given.only = ["ours"] if given.goals else given.only
     answers: Sequence[Answer] = given.answer or (ANSWERS[1:2] if given.quick else ANSWERS)
     results: list[Result] = []
     with (
@@ -252,6 +255,8 @@ def main() -> None:
                         results.append(measure(bench, app, answer))
     results = [middle(same) for same in grouped(results)]
     print(text := report(results))
+    if given.goals:
+        print(against_goals(results))
     if not (given.only or given.answer or given.quick):
         (HERE / "results.json").write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
         (HERE / "results.md").write_text(text)

@@ -40,6 +40,7 @@ ROWS = {
     "tasks": "main thread of the browser, ms",
     "server": "CPU time of the server, ms",
 }
+GOALS = {"loaded": 300, "requests": 45, "typed": 450}
 Visit = dict[str, float]
 
 
@@ -132,9 +133,10 @@ def running(project: Path, base_url: str, folder: Path) -> Generator[_App]:
 
 def table(ours: Visit, start: Visit) -> str:
     """Return the rows as Markdown. `start` may lack some."""
-    lines = [f"| {'a first visit':34} | now | start |", "|---|---|---|"]
+    lines = [f"| {'a first visit':34} | now | start | goal |", "|---|---|---|---|"]
     for name, title in ROWS.items():
-        lines.append(f"| {title:34} | {ours[name]:.0f} | {f'{start[name]:.0f}' if name in start else ''} |")
+        before = f"{start[name]:.0f}" if name in start else ""
+        lines.append(f"| {title:34} | {ours[name]:.0f} | {before} | {GOALS.get(name, '')} |")
     return "\n".join(lines)
 
 

@@ -1,13 +1,15 @@
-"""A chat in one's own Gradio page, with bubbles for reasoning, text and tools: `python examples/transcript.py`"""
+"""A chat in one's own Gradio page, with files, reasoning, text and tools: `python examples/transcript.py`"""
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import gradio as gr
 
 from agent import Agent, Run, tool
-from agent.rendering.bubbles import Turn
 from agent.rendering.response_turns import ResponseTurns
+from agent.web.ui.composer.component import Composer
 from agent.web.ui.transcript.component import Transcript
 
 
@@ -17,14 +19,14 @@ def word_count(text: str) -> int:
     return len(text.split())
 
 
-async def answer(prompt: str, turns: ResponseTurns, last: Run | None) -> AsyncIterator[tuple[list[Turn], Run]]:
+async def answer(message: dict[str, Any], turns: ResponseTurns, last: Run | None) -> AsyncIterator[tuple[Any, ...]]:
     """Ask, and yield the transcript about eight times a second. A page that closes stops the run."""
-    turns.ask(prompt)
-    run = agent.run(prompt, context=last.context if last else None, reasoning=True).start()
-    seen = 0
+    files, seen = [Path(path) for path in message["files"]], 0
+    turns.ask("\n".join([message["text"], *(f"`{file.name}`" for file in files)]))
+    run = agent.run([message["text"], *files], context=last and last.context, reasoning=True).start()
     try:
         while not run.done or seen < len(run.responses):
-            yield turns.value, run
+            yield turns.value, run, Composer(running=True)
             await run.wait_for_update(seen, timeout=5)
             await asyncio.sleep(1 / 8)
             for response in run.responses[seen:]:
@@ -33,22 +35,14 @@ async def answer(prompt: str, turns: ResponseTurns, last: Run | None) -> AsyncIt
     finally:
         run.cancel()
     turns.end(run.ending)
-    yield turns.value, run
-
-
-def cancel(run: Run | None) -> None:
-    """Stop the answer, if there is one."""
-    if run is not None:
-        run.cancel()
+    yield turns.value, run, Composer(running=False)
 
 
 agent = Agent("auto", tools=[word_count])
 with gr.Blocks(title="Transcript") as page:
-    shown, box, stop = Transcript(), gr.Textbox(label="Message", submit_btn=True), gr.Button("Stop")
-    turns, run = gr.State(ResponseTurns()), gr.State()
-    box.submit(answer, [box, turns, run], [shown, run], show_progress="hidden", concurrency_limit=None)
-    box.submit(lambda: "", None, box, queue=False)
-    stop.click(cancel, run, queue=False)
+    shown, box, turns, run = Transcript(), Composer(), gr.State(ResponseTurns()), gr.State()
+    box.submit(answer, [box, turns, run], [shown, run, box], show_progress="hidden", concurrency_limit=None)
+    box.stop(Run.cancel, run, queue=False)
 
 if __name__ == "__main__":
     page.launch()

@@ -48,6 +48,7 @@ from agent.web.gradio_compat.application import (
     DIAGRAMS,
     STATIC_FILES,
     inputs_of_events,
+    later_parts,
     mount,
     prepare_queue,
     root_url,
@@ -118,7 +119,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         queue = prepare_queue(page, STREAMS)
     origins = _origins(settings)
     links = ChatLinks(services.store, settings)
-    files = page_files(links=links.is_on, diagrams=DIAGRAMS)
+    files = page_files(links=links.is_on, diagrams=DIAGRAMS, parts=later_parts(page))
     app = FastAPI(
         lifespan=lambda app: _lifespan(services, app.state.watchdog),
         exception_handlers={AgentError: answer_error, OSError: answer_error},

@@ -100,13 +100,13 @@ def reload_before_options(visitor: Visitor) -> None:
     page, held = visitor.page, list[Route]()
     told = "detail.name === 'chosen' && (window.told = true)"
     page.add_init_script(f"document.addEventListener('gradio-event', ({{ detail }}) => {told})")
-    page.route("**/modules/options.js", lambda route: held.append(route))
+    page.route("**/modules/page.js", lambda route: held.append(route))
     page.reload(wait_until="commit")
     page.wait_for_function("window.told")
     assert held
     for route in held:
         route.continue_()
-    page.unroute("**/modules/options.js")
+    page.unroute("**/modules/page.js")
 
 
 @pytest.mark.gate("The effort of reasoning is chosen in the composer.")

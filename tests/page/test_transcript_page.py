@@ -22,7 +22,7 @@ from tests.support.ports import free_port
 from tests.support.scripted_server import Config, Running
 
 SERVER = Config(rate=100)
-MODULES = ROOT / "agent/web/ui/transcript/modules"
+MODULES = ROOT / "agent/web/ui/transcript"
 HOSTILE = (
     '<img src=x onerror="hacked=1"> <script>hacked=1</script> <svg/onload=hacked=1> <style>*{display:none}</style> '
     "![p](https://evil.example/p.png) [j](javascript:hacked=1) <iframe src=https://evil.example> "

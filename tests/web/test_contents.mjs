@@ -1,7 +1,7 @@
 // Tests of what is known of an artifact from its text. `node --test` runs them, and test_transcript.py runs that.
 import assert from "node:assert/strict";
 import test from "node:test";
-import { difference, keysOf, plotOf, sorted, tableOf } from "../../agent/web/ui/transcript/modules/contents.js";
+import { difference, keysOf, plotOf, sorted, tableOf } from "../../agent/web/ui/transcript/contents.js";
 
 test("blocks of one kind and title are versions, and so are the second ones of each answer", () => {
   const block = (turn, kind, title = "") => ({ turn, kind, title });

@@ -27,7 +27,7 @@ from tests.support.models import LARGE, SMALL, FakeLocalModels
 from tests.support.scripted_server import Config, running
 from tests.support.views import page_request, properties_of, widgets
 
-QUICK = {"Composer", "HTML", "JsonValue", "Settings", "TextValue", "Timer"}
+QUICK = {"Message", "HTML", "JsonValue", "Settings", "TextValue", "Timer"}
 """The kinds of widgets whose values are quickly read and written."""
 
 

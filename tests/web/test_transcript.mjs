@@ -1,7 +1,7 @@
 // Tests of the transcript's pure module. `node --test` runs them, and test_transcript.py runs that.
 import assert from "node:assert/strict";
 import test from "node:test";
-import { addedText, applied, changes, firstDifference, keys } from "../../agent/web/ui/transcript/modules/edits.js";
+import { addedText, applied, changes, firstDifference, keys } from "../../agent/web/ui/transcript/draw.js";
 
 const bubble = (blocks, more = {}) => ({ kind: "output_text", state: "running", blocks, ...more });
 const turn = (...bubbles) => ({ id: "1", is_running: true, bubbles });

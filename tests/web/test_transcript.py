@@ -19,7 +19,7 @@ from agent.settings import ROOT
 from tests.peers.install import node
 from tests.tiers import examples
 
-MODULE = ROOT / "agent/web/ui/transcript/modules/edits.js"
+MODULE = ROOT / "agent/web/ui/transcript/draw.js"
 TEXTS = st.one_of(
     st.text("ab *`|-#\n$<>&[]", max_size=12),
     st.just("{\ufdd01.1 javascript:alert(1)\ufdd1"),  # as the renderer writes the number of a source
@@ -164,4 +164,5 @@ def test_modules_have_one_entry_and_no_circle() -> None:
         "transcript",
         "artifacts",
         "columns",
+        "editing",
     }  # the others are loaded when they are used

@@ -707,7 +707,7 @@ def _keep_seconds(old: Turn, new: Turn) -> None:
 def caption_of(note: Note, translator: Translator, model: str, model_id: str) -> str:
     """Return the model's name if given, how the turn ended and its figures, in one line. "≈" marks estimates.
 
-    options.js hides the name of the model that the composer shows, by the class that has the model's id.
+    page.js hides the name of the model that the composer shows, by the class that has the model's id.
     """
     parts = list[str]()
     if note.ended == "cancelled":

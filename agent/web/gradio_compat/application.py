@@ -1,6 +1,8 @@
 """Mounts the Gradio page in our FastAPI application, and opens its tunnel. Uses private names of Gradio."""
 
+import json
 import math
+import re
 import secrets
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -30,6 +32,8 @@ DIAGRAMS = {
     for path in STATIC_FILES.glob(name)
 }
 """The addresses of the modules in Gradio's files that draw diagrams and charts, which are code without them."""
+_LATER = re.compile(r"import\(`\./([\w.-]+)`\)[^`]*?__vite__mapDeps\(\[([\d,]+)\]\)")
+"""An import in a script of Gradio's that is made while the page runs, with the numbers of the files that it needs."""
 PAGE_QUERY = ("page", "deep_link")
 """The fields of a query on which Gradio's page depends."""
 
@@ -37,6 +41,30 @@ PAGE_QUERY = ("page", "deep_link")
 def root_url(request: Request, root_path: str) -> str:
     """Return the public URL of the page that this request asks for, without a slash at its end."""
     return get_root_url(request, request.url.path, root_path)
+
+
+def later_parts(page: gr.Blocks) -> list[str]:
+    """Return the names of the scripts and styles that Gradio loads in three steps, each after the one before has run.
+
+    A page that names them in its head loads them at once. If Gradio is built in another way, these are fewer or none.
+    """
+    kinds = "|".join({"column", *(block.get_block_name() for block in page.blocks.values())})
+    html = (STATIC_FILES.parent / "index.html").read_text(encoding="utf-8")
+    first = [part for entry in re.findall(r"assets/(index-[\w-]+\.js)", html) for part in _imports(entry)[0]]
+    scripts = [one for one in first if one.endswith(".js")]
+    second = [part for one in scripts if one.startswith("Index-") for part in _imports(one)[0]]
+    third = [part for one in scripts if one.startswith("core-") for parts in _imports(one, kinds) for part in parts]
+    return [*dict.fromkeys([*first, *second, *third])]
+
+
+def _imports(script: str, kinds: str = "") -> list[list[str]]:
+    """Return the files of each import that a script of Gradio's makes while it runs, or those of these `kinds`."""
+    text = (STATIC_FILES / script).read_text(encoding="utf-8")
+    listed = re.search(r"m\.f=(\[.*?\])", text)
+    names: list[str] = json.loads(listed[1]) if listed else []
+    within = "".join(re.findall(rf"[,{{](?:{kinds}):\{{.*?url\)\}}", text, re.DOTALL)) if kinds else text
+    found = [[first, *(names[int(number)] for number in rest.split(","))] for first, rest in _LATER.findall(within)]
+    return [[name.removeprefix("./") for name in one] for one in found] or [[]]
 
 
 @contextmanager

@@ -48,16 +48,15 @@ LONGEST_NAME = 300
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    """A page as it was sent, in both forms. `headers` are those that Gradio gave it."""
+    """A page as it was sent, by its encoding. `headers` are those that Gradio gave it."""
 
-    plain: bytes
-    compressed: bytes
+    forms: dict[str, bytes]
     headers: dict[str, str]
 
     def answer(self, request: Request) -> Response:
-        compressed = "gzip" in request.headers.get("accept-encoding", "")
-        headers = self.headers | ({"content-encoding": "gzip"} if compressed else {})
-        return Response(self.compressed if compressed else self.plain, headers=headers)
+        encoding = _encoding(request.headers.get("accept-encoding", ""))
+        headers = self.headers | ({"content-encoding": encoding} if encoding else {})
+        return Response(self.forms[encoding], headers=headers)
 
 
 class PageRewriteMiddleware:
@@ -115,7 +114,8 @@ class PageRewriteMiddleware:
 def _page(html: str, headers: Headers) -> _Page:
     plain = html.encode()
     kept = {name: value for name, value in headers.items() if name not in ("content-length", "set-cookie", "vary")}
-    return _Page(plain, gzip.compress(plain, 6, mtime=0), kept | {"vary": "accept-encoding, accept-language, cookie"})
+    forms = {"": plain} | {name: compress(plain) for name, compress in ENCODINGS.items()}
+    return _Page(forms, kept | {"vary": "accept-encoding, accept-language, cookie"})
 
 
 HASHED = re.compile(r"/assets/([\w.-]{1,100}-[\w-]{8,40}(?:/\w{1,40}){0,3}\.(js|css))", re.ASCII)

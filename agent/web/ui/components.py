@@ -59,7 +59,7 @@ def shown_model(
     effort: Effort | None = None,
     has_others: bool = False,
 ) -> dict[str, Any]:
-    """Return what options.js shows and needs to know of the chosen model.
+    """Return what page.js shows and needs to know of the chosen model.
 
     These are its name, its reasoning efforts with their names and the one that was chosen, and whether other models can
     be used. A model with a single effort leaves no choice, so it has none here.
@@ -256,7 +256,7 @@ def key_panel(
 
 
 def _key_form(provider: ProviderSpec, translator: Translator) -> str:
-    """Return the form for a key. options.js sends what is typed, and empties the box."""
+    """Return the form for a key. page.js sends what is typed, and empties the box."""
     name = html.escape(translator(_("{provider} API key", provider=provider.label)))
     label = html.escape(translator.template(WIDGETS["key"]))
     box = f'<input type="password" autocomplete="new-password" aria-label="{label}" placeholder="{name}">'

@@ -7,7 +7,7 @@ import gradio as gr
 
 from agent.web.gradio_compat.login import take_load_event
 from agent.web.ui.api import ChatApi
-from agent.web.ui.composer.component import Composer, JsonValue, TextValue
+from agent.web.ui.composer.component import JsonValue, Message, TextValue
 from agent.web.ui.handlers import Handlers
 from agent.web.ui.layout import Widgets
 
@@ -94,7 +94,7 @@ class Events:
         timer.tick(handlers.refresh_models, composer.model, [timer, *self._menu, *self._for_model], **QUIET)
 
     def _connect_models(self) -> None:
-        """Connect the events of the list of models, which options.js opens."""
+        """Connect the events of the list of models, which page.js opens."""
         handlers, composer, settings = self._handlers, self._widgets.composer, self._widgets.settings
         view = self._widgets.chat.view
         # The widget gets the choice before the server, so that a message which is sent at once goes to this model.
@@ -137,7 +137,7 @@ class Events:
 def connect_endpoint(api: ChatApi) -> None:
     """Create `/chat`, the one public endpoint. It has its own page sessions: one client is one conversation."""
     with gr.Column(visible=False):
-        message = Composer(label="message")
+        message = Message(label="message")
         model = TextValue(label="model", value="")
         options = JsonValue(label="options", value={})
         answer = JsonValue(label="answer")

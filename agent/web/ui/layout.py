@@ -8,7 +8,7 @@ import gradio as gr
 
 from agent.i18n.translator import LANGUAGES, Translator
 from agent.web.gradio_compat.login import log_in_visitors
-from agent.web.ui.composer.component import Composer
+from agent.web.ui.composer.component import Message
 from agent.web.ui.page_text import WIDGETS, keep_days, translated
 from agent.web.ui.settings.component import Settings
 
@@ -63,13 +63,13 @@ class ComposerWidgets:
     """The composer, the model menu, and the texts around them.
 
     `model` and `chosen` show nothing and have data: the id of the chosen model, which events send, and what
-    options.js is told of it.
+    page.js is told of it.
     """
 
     keys: Keys
     links: gr.HTML
     attached: gr.HTML
-    box: Composer
+    box: Message
     model: gr.HTML
     chosen: gr.HTML
     about: gr.HTML
@@ -131,7 +131,7 @@ def lay_out(title: str, *, sign_of_life: float, login: bool, fleeting: bool, day
 
 
 def _settings(*, login: bool, days: float) -> tuple[Settings, gr.LoginButton | None]:
-    with Settings(elem_id="settings") as settings:  # options.js draws it
+    with Settings(elem_id="settings") as settings:  # page.js draws it
         button = _login_button() if login else None
         if days:
             gr.HTML(f"<p>{static('keep_days')}</p>", elem_id="keep-days", padding=False)
@@ -157,7 +157,7 @@ def _bar(title: str) -> None:
 
 def _chat(view: gr.HTML) -> ChatWidgets:
     notice = gr.HTML(elem_id="notice", padding=False)
-    switch = gr.HTML(elem_id="switch", padding=False)  # options.js hears its button
+    switch = gr.HTML(elem_id="switch", padding=False)  # page.js hears its button
     gr.HTML(f"<p>{static('greeting')}</p>", elem_id="greeting", padding=False)
     view.render()  # live.js draws into it
     return ChatWidgets(notice=notice, switch=switch, view=view)
@@ -167,7 +167,7 @@ def _keys() -> Keys:
     with gr.Column(elem_id="key"):
         return Keys(
             said=gr.HTML(elem_id="key-said", padding=False, visible=False),
-            key=gr.HTML(elem_id="key-box", padding=False),  # options.js hears its button, and the next one's
+            key=gr.HTML(elem_id="key-box", padding=False),  # page.js hears its button, and the next one's
             forget=gr.HTML(elem_id="key-forget", padding=False),
         )
 
@@ -175,12 +175,12 @@ def _keys() -> Keys:
 def _composer() -> ComposerWidgets:
     with gr.Column(elem_id="foot"):  # the box, and what is said above it
         keys = _keys()
-        # attachments.js writes into the first one.
+        # composer.js writes into the first one.
         links = gr.HTML('<div role="status"><ul></ul></div>', elem_id="links", padding=False)
         attached = gr.HTML(elem_id="attached", padding=False)
         gr.HTML("<div></div>", elem_id="sending", padding=False)  # live.js writes into it
         with gr.Column(elem_id="dock"):
-            box = Composer(elem_id="composer")  # shared.js draws into it
+            box = Message(elem_id="composer")  # shared.js draws into it
     model = gr.HTML(html_template="", visible="hidden")
     chosen = gr.HTML(html_template="", visible="hidden")
     about = gr.HTML(elem_id="about", padding=False)

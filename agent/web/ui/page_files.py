@@ -7,7 +7,7 @@ they import as `texts`.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from html import escape
@@ -22,12 +22,12 @@ from agent.web.ui.theme import style
 from agent.web.ui.transcript.component import Transcript
 
 HERE = Path(__file__).parent
-FOLDERS = ("modules", "composer/modules", "settings/modules", "transcript/modules")
+FOLDERS = ("modules", "composer", "transcript")
 FIRST, ENTRY = "modules/gradio.js", "modules/page.js"
 """The module that runs before Gradio, and the one that imports all others."""
-LAZY = ("viewer", "models", "compare", "share", "settings", "gauge")
+LAZY = ("viewer", "models", "compare", "share", "settings", "gauge", "prompts", "attachments")
 """The modules that are loaded when they are used, with a style of the same name."""
-LAZY_PARTS = ("preview", "artifacts", "contents", "columns", "recorder")
+LAZY_PARTS = ("preview", "artifacts", "contents", "columns", "editing", "recorder")
 """Those of the transcript and of the composer."""
 NO_DIAGRAMS: Mapping[str, str] = {}
 START = "() => import(document.getElementById('page-module').href)"
@@ -36,12 +36,16 @@ START = "() => import(document.getElementById('page-module').href)"
 
 @dataclass(frozen=True, slots=True)
 class PageFiles:
-    """The files by name. `folder` is that of the modules, and `texts` has the name of the texts by language."""
+    """The files by name. `folder` is that of the modules, and `texts` has the name of the texts by language.
+
+    `parts` are the names of Gradio's files that each page needs.
+    """
 
     contents: dict[str, bytes]
     folder: str
     texts: dict[str, str]
     style: str
+    parts: tuple[str, ...]
 
     def tags(self, path: str, language: str) -> str:
         """Return the tags that load the files early. `path` is the path of the app, without a slash at its end."""
@@ -50,13 +54,18 @@ class PageFiles:
         lazy = tuple(f"/{one}.js" for one in (*LAZY, *LAZY_PARTS))
         modules = [one for one in self.contents if one.startswith(self.folder) and one.endswith(".js")]
         early = [self.texts[language], *(one for one in modules if not one.endswith((*lazy, ENTRY)))]
+        styles = [one for one in self.parts if one.endswith(".css")]
         # The map must come before all modules. The first module runs before Gradio's, because both are modules.
         return (
             f'<script type="importmap">{names}</script>\n'
             f'<link rel="preload" as="style" href="{folder}/{self.style}" />\n'
             + "".join(f'<link rel="modulepreload" data-page href="{folder}/{one}" />\n' for one in early)
             + f'<link rel="modulepreload" data-page id="page-module" href="{folder}/{self.folder}/{ENTRY}" />\n'
-            f'<script type="module" data-page src="{folder}/{self.folder}/{FIRST}"></script>'
+            f'<script type="module" data-page src="{folder}/{self.folder}/{FIRST}"></script>\n'
+            + "".join(f'<link rel="preload" as="style" crossorigin href="{folder}/{one}" />\n' for one in styles)
+            + "".join(
+                f'<link rel="modulepreload" href="{folder}/{one}" />\n' for one in self.parts if one not in styles
+            )
         )
 
     def gradio_head(self) -> str:
@@ -64,8 +73,13 @@ class PageFiles:
         return f'<link rel="stylesheet" href="assets/{self.style}" />'
 
 
-def page_files(*, links: bool = True, diagrams: Mapping[str, str] = NO_DIAGRAMS) -> PageFiles:
-    """Build the files. `links`: chats can have links. `diagrams` has the addresses of the modules that draw."""
+def page_files(
+    *, links: bool = True, diagrams: Mapping[str, str] = NO_DIAGRAMS, parts: Sequence[str] = ()
+) -> PageFiles:
+    """Build the files. `links`: chats can have links. `diagrams` has the addresses of the modules that draw.
+
+    `parts` are Gradio's files that each page needs.
+    """
     paths = [path for one in FOLDERS for path in sorted((HERE / one).iterdir()) if path.suffix in (".js", ".css")]
     used = [path for path in paths if path.suffix == ".js" or path.stem in (*LAZY, *LAZY_PARTS)]
     modules = {path.relative_to(HERE).as_posix(): _content(path) for path in used}
@@ -76,7 +90,7 @@ def page_files(*, links: bool = True, diagrams: Mapping[str, str] = NO_DIAGRAMS)
     css = _name("page", rules, "css")
     contents = {names[one]: content for one, content in texts.items()} | {css: rules}
     contents |= {f"{folder}/{name}": content for name, content in modules.items()}
-    return PageFiles(contents, folder, names, css)
+    return PageFiles(contents, folder, names, css, tuple(parts))
 
 
 def texts_module(language: str, *, links: bool = True, diagrams: Mapping[str, str] = NO_DIAGRAMS) -> str:
@@ -89,9 +103,12 @@ def texts_module(language: str, *, links: bool = True, diagrams: Mapping[str, st
     return "".join(f"export const {name} = {json.dumps(one, ensure_ascii=False)};\n" for name, one in values.items())
 
 
+_COMMENT = re.compile(r"(?m)^ *//.*$|^ */\*\*(?:(?!\*/)[\s\S])*\*/ *$")
+
+
 def without_comments(script: str) -> str:
     """Return a script without its lines that are comments. The others keep their numbers."""
-    return re.sub(r"(?m)^[ ]*//.*$", "", script)
+    return _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), script)
 
 
 def _content(path: Path) -> bytes:

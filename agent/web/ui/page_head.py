@@ -20,6 +20,7 @@ ICONS = {
     "/preview.png": ("preview.png", "image/png"),
 }
 """The images by path: the file in `static` and its type. All are drawn from `mark.svg`."""
+MARK = "data:image/svg+xml," + quote((STATIC / "mark.svg").read_text(encoding="utf-8"), safe="")
 MANIFEST = "/manifest.json"
 LOST_PARTS = without_comments((Path(__file__).parent / "lost_parts.js").read_text(encoding="utf-8"))
 CHOSEN_COLOURS = (
@@ -36,6 +37,8 @@ _VIEWPORT = re.compile(r'<meta\s+name="viewport"[^>]*>')
 VIEWPORT = '<meta name="viewport" content="width=device-width, initial-scale=1, interactive-widget=resizes-content" />'
 """A keyboard on the screen makes the page lower, so that the composer stays above it."""
 _CHARSET = re.compile(r"<meta\s+charset[^>]*>")
+RESIZER = "document.head.appendChild(script);"
+"""Gradio loads a script that tells the page around its frame how high it is. A page of its own has no use for it."""
 
 
 def with_our_head(page: str, title: str, root: str, translator: Translator, files: PageFiles) -> str:
@@ -51,6 +54,7 @@ def with_our_head(page: str, title: str, root: str, translator: Translator, file
     before = _BASE.sub(f'<base href="{html.escape(urlsplit(root).path)}/" />', before, count=1)
     ours = _head(title, root, translator) + "\n" + files.tags(urlsplit(root).path, translator.language)
     before = _CHARSET.sub(lambda charset: charset[0] + ours, before, count=1)
+    after = after.replace(RESIZER, f"if (window.parent !== window) {RESIZER}", 1)
     return before + script + _LINK.sub("", after, count=1)
 
 
@@ -92,7 +96,7 @@ def _head(title: str, root: str, translator: Translator) -> str:
             f'<meta name="theme-color" media="(prefers-color-scheme: dark)" content="{dark}" />',
             *metas,
             f'<link rel="icon" href="{path}/favicon.ico" sizes="48x48" />',
-            f'<link rel="icon" href="{path}/mark.svg" type="image/svg+xml" sizes="any" />',
+            f'<link rel="icon" href="{MARK}" type="image/svg+xml" sizes="any" />',
             f'<link rel="apple-touch-icon" href="{path}/icon-180.png" />',
             f'<link rel="manifest" href="{path}{MANIFEST}" />',
             _loading(),
@@ -103,13 +107,13 @@ def _head(title: str, root: str, translator: Translator) -> str:
 
 def _loading() -> str:
     """Return the style of the loading screen: the app's mark instead of Gradio's, in the colours of the page."""
-    mark = quote((STATIC / "mark.svg").read_text(encoding="utf-8"), safe="")
     loader = 'gradio-app svg[viewBox="-1200 -1200 3000 3000"]'
     light, dark = (" ".join(f"--{name}: {COLOURS[name][one]};" for name in ("ground", "ink")) for one in (0, 1))
     return (
-        f"<style>:root {{ {light} }} @media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
+        f"<style>:root {{ {light} --mark: url('{MARK}'); }}"
+        f" @media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
         f' :root[data-colours="light"] {{ {light} }} :root[data-colours="dark"] {{ {dark} }}'
         " :root[data-colours] > body { background: var(--ground); color: var(--ink); }"
-        f" {loader} {{ background: url('data:image/svg+xml,{mark}') center / 56px no-repeat; }}"
+        f" {loader} {{ background: var(--mark) center / 56px no-repeat; }}"
         f" {loader} > * {{ display: none; }}</style>"
     )

@@ -1,5 +1,6 @@
 """Colours, type and spacing of the page: the variables of `page.css`, and Gradio's variables with the same values."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -49,20 +50,17 @@ SIZES = {
 }
 STYLES = (
     "page.css",
-    "composer/modules/composer.css",
-    "settings/modules/panel.css",
+    "composer/composer.css",
     "chats.css",
     "transfer.css",
     "temporary.css",
     "toasts.css",
     "offline.css",
     "hidden.css",
-    "text_files.css",
     "queue.css",
-    "prompts.css",
     "options.css",
     "empty.css",
-    "transcript/modules/transcript.css",
+    "transcript/transcript.css",
     "print.css",
 )
 SANS = ("ui-sans-serif", "system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "Noto Sans CJK SC")
@@ -129,6 +127,7 @@ def style() -> str:
     light = {name: light for name, (light, _) in COLOURS.items()} | SIZES
     dark = {name: dark for name, (_, dark) in COLOURS.items()}
     rules = "\n".join((Path(__file__).parent / name).read_text(encoding="utf-8") for name in STYLES)
+    rules = re.sub(r"/\*[\s\S]*?\*/", "", rules)  # the comments
     printed = {name: light[name] for name in dark} | PRINTED | {"serif": ", ".join(SERIF)}
     both = "--color-accent: var(--accent);"  # Gradio sets it once for light and dark
     return (

@@ -5,16 +5,38 @@ from typing import Any, ClassVar, cast
 import gradio as gr
 
 from agent.i18n.text import N_
+from agent.web.ui.page_text import translated
 
 MESSAGE, JSON, TEXT = cast(Any, gr.MultimodalTextbox), cast(Any, gr.JSON), cast(Any, gr.Textbox)
 """The components of Gradio's with the same values. They would load players, a recorder and viewers with each visit."""
 
 
-class Composer(gr.HTML):
+class Message(gr.HTML):
     """Gives handlers a message as `{"text": ..., "files": [paths]}`. The modules of the page draw the box."""
 
     data_model = MESSAGE.data_model
     api_info, example_payload, example_value = MESSAGE.api_info, MESSAGE.example_payload, MESSAGE.example_value
+
+    def __init__(self, *, js_on_load: str | None = None, **options: Any) -> None:
+        super().__init__(html_template="", js_on_load=js_on_load, padding=False, **options)
+
+    def preprocess(self, payload: Any) -> Any:
+        """Return the message for a handler."""
+        return payload and {"text": payload.text, "files": [file.path for file in payload.files]}
+
+    def postprocess(self, value: object) -> Any:
+        """Return an empty message, because what is typed stays in the browser."""
+        return MESSAGE.data_model(text="")
+
+
+class Composer(Message):
+    """A box for a message: a text that grows, files, a recorder, and a button that sends, or stops an answer.
+
+    Its events are "submit", with the message as the value, and "stop". Return `Composer(running=True)` while an answer
+    is written, so that the button stops it. `microphone`: sound can be recorded.
+    """
+
+    TEMPLATE_DIR = "."
     LABELS: ClassVar = {
         "message": N_("Message"),
         "send": N_("Send"),
@@ -40,17 +62,26 @@ class Composer(gr.HTML):
         "trouble": N_("The microphone gives no sound; another program may be using it."),
     }
     """The texts of the modules."""
+    SCRIPT: ClassVar = """
+import(new URL(props.modules + "composer.js", document.baseURI))
+  .then(({ connect }) => connect(element, { props, trigger, watch, events: ["submit", "stop"] }));
+"""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(html_template="", js_on_load=None, padding=False, **options)
+    def __init__(self, *, running: bool = False, microphone: bool = True, language: str = "en", **options: Any) -> None:
+        super().__init__(
+            js_on_load=self.SCRIPT,
+            apply_default_css=False,
+            modules=f"gradio_api/custom_component/{Composer.get_component_class_id()}/client/composer/",
+            running=running,
+            microphone=microphone,
+            language=language,
+            labels=translated(self.LABELS, language),
+            **options,
+        )
 
-    def preprocess(self, payload: Any) -> Any:
-        """Return the message for a handler."""
-        return payload and {"text": payload.text, "files": [file.path for file in payload.files]}
 
-    def postprocess(self, value: object) -> Any:
-        """Return an empty message, because what is typed stays in the browser."""
-        return MESSAGE.data_model(text="")
+# Gradio serves the files of a component from the folder of its module, and scripts of components import one another.
+Composer.__module__ = "agent.web.ui"
 
 
 class JsonValue(gr.HTML):

@@ -29,7 +29,7 @@ const list = make("nav", { "aria-label": said.chats });
 const empty = make("p", { class: "none", role: "status" });
 const done = make("p", { class: "done", role: "status" });
 const offers = make("div", { class: "offers", role: "status", "aria-atomic": "false" });
-const brand = make("p", { class: "brand" }, make("img", { src: `${root}/mark.svg`, alt: "" }), make("span", {}, app));
+const brand = make("p", { class: "brand" }, make("i"), make("span", {}, app));
 const aside = make("aside", { id: "chats", "aria-label": said.chats },
   make("div", { class: "head" }, brand, temporary, again, close), make("div", { class: "search" }, search), list, empty, offers, done);
 const shade = make("div", { id: "chats-shade" });

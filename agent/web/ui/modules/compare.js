@@ -1,6 +1,6 @@
 // The models that answer beside the one of the composer. A bar above the composer names them. models.js loads this when a
 // visitor compares for the first time, and page.js in a tab that compared before its reload.
-import { $, box, hint, kept, load, make, said, shown, when } from "./shared.js";
+import { $, box, hint, kept, load, make, panel, said, shown, when } from "./shared.js";
 
 const MOST = 3;
 /** @type {{id: string, label: string}[]} */
@@ -23,7 +23,7 @@ function set(next) {
   others = next.filter(({ id }) => id !== shown.model);
   // A model gets the system prompt that the page shows, and else what the visitor has set.
   shown.compare = others.length ? () => ({
-    compare: others.filter(({ id }) => id !== shown.model).map(({ id }) => ({ model: id, system_message: $("#system textarea")?.value ?? "" })),
+    compare: others.filter(({ id }) => id !== shown.model).map(({ id }) => ({ model: id, system_message: panel.values().system_message ?? "" })),
     each_from_own: !isNew,
   }) : undefined;
   kept.set("compare", others.length ? others : undefined);

@@ -1,14 +1,21 @@
-// The message in the composer, and the one that waits for an answer.
-import { fileAt } from "../composer/modules/files.js";
-import { soft } from "../transcript/modules/elements.js";
+// The message in the composer, the one that waits for an answer, and what comes into the composer beside typed text: files
+// that are dropped anywhere on the page, long texts that are pasted, linked images after the visitor agrees, and camera shots.
+// Only the server fetches links, and only those that the visitor agreed to.
+import { fileAt } from "../composer/composer.js";
+import { isSoft } from "../transcript/elements.js";
 import { answer, call, write } from "./gradio.js";
-import { $, box, editor, hint, inAddress, joined, kept, make, nameOf, root, said, shown, when } from "./shared.js";
+import { inTurn, request } from "./network.js";
+import { $, box, button, editor, hint, inAddress, joined, kept, load, make, nameOf, root, said, shown, when } from "./shared.js";
 
 const CHECK_MS = 500;
 
 export const composer = makeComposer();
 export const queue = makeQueue();
 placeComposer();
+takeDrops();
+offerLinks();
+offerCamera();
+openFiles();
 
 /** An uploaded file in the form of the composer's files. */
 export const fileOf = (facts) => fileAt(root, facts);
@@ -129,7 +136,7 @@ function makeQueue() {
   when("#dock", (dock) => dock.before(panel, spoken));
   // Where Enter begins a new line, a button beside the one that stops the answer lets the message wait.
   const later = make("button", { type: "button", class: "later-button", "aria-label": said.queue_later, title: said.queue_later, hidden: true });
-  const offerLater = () => void (later.hidden = !(soft.matches && editor.isRunning() && !queued && (box().value.trim() || editor.files.count())));
+  const offerLater = () => void (later.hidden = !(isSoft() && editor.isRunning() && !queued && (box().value.trim() || editor.files.count())));
   later.addEventListener("click", () => {
     add();
     box().focus();
@@ -160,7 +167,7 @@ function makeQueue() {
   let isExplained = false;
   document.addEventListener("input", ({ target, isTrusted }) => {
     if (target === box()) offerLater();
-    if (soft.matches) return;
+    if (isSoft()) return;
     const canWait = () => Boolean(editor.isRunning() && !queued && box().value.trim());
     if (isExplained || !isTrusted || target !== box() || !canWait()) return;
     isExplained = true;
@@ -301,4 +308,192 @@ function placeComposer() {
     if (room) style.setProperty("--hint-room", room);
     else style.removeProperty("--hint-room");
   }).observe(note));
+}
+
+// The dialogs of files, which are loaded when they are opened.
+const loaded = (then) => load("attachments").then(then, () => hint(said.chats_failed));
+
+function takeDrops() {
+  // Drops. The window handles them before the browser, which would navigate to the dropped file or link.
+  // It lies above an open dialog too, and takes the drop: an element that is redrawn then loses it.
+  const overlay = make("div", { id: "drop", popover: "manual" }, said.drop);
+  document.body.append(overlay);
+  let hiding, ours = false;
+  const hide = () => {
+    clearTimeout(hiding);
+    if (overlay.matches(":popover-open")) overlay.hidePopover();
+  };
+  const show = () => {
+    if (!overlay.matches(":popover-open")) overlay.showPopover();
+    clearTimeout(hiding);
+    hiding = setTimeout(hide, 1000); // a continuing drag fires several times a second
+  };
+  const takesText = (target) => {
+    const field = target.closest?.("textarea, input:not([type]), input:is([type=text], [type=password], [type=number])");
+    return field && !field.readOnly && !field.disabled;
+  };
+  const brings = ({ dataTransfer }) => !ours && dataTransfer?.types.includes("Files");
+  const over = (event) => {
+    const files = brings(event);
+    event.stopPropagation();
+    if (!files && takesText(event.target)) return;
+    event.preventDefault();
+    event.dataTransfer.dropEffect = files ? "copy" : "none";
+    if (files) show();
+  };
+  const drop = (event) => {
+    hide();
+    const files = brings(event);
+    event.stopPropagation();
+    if (!files && takesText(event.target)) return;
+    event.preventDefault();
+    if (!files) return;
+    const items = [...event.dataTransfer.items].filter((item) => item.kind === "file");
+    const folders = new Set(items.flatMap((item, at) => (item.webkitGetAsEntry()?.isDirectory ? [at] : [])));
+    const dropped = [...event.dataTransfer.files].filter((_, at) => !folders.has(at));
+    const isReadOnly = () => box().readOnly;
+    if (isReadOnly()) hint(said.drop_later, isReadOnly);
+    else if (!editor.attach(dropped) || folders.size) hint(said.drop_folder);
+  };
+  for (const kind of ["dragenter", "dragover"]) window.addEventListener(kind, over, true);
+  window.addEventListener("drop", drop, true);
+  window.addEventListener("dragleave", (event) => event.relatedTarget ?? hide(), true);
+  window.addEventListener("dragstart", () => (ours = true), true);
+  window.addEventListener("dragend", () => (ours = false), true);
+}
+
+function offerLinks() {
+  // Links. The map holds the state of each link in the box by its text. One link is fetched at a time.
+  const links = new Map();
+  let fetching; // the state of the link whose picture is being fetched
+  let pasted = "", drawn = "";
+  const kinds = "png|jpe?g|gif|webp|avif|hei[cf]";
+  const inPath = new RegExp(`\\.(${kinds})(?![a-z0-9])`, "i");
+  const inQuery = new RegExp(`\\.(${kinds})$`, "i");
+  const asFormat = new RegExp(`^(${kinds})$`, "i");
+  const picture = (text) => {
+    if (!/^https?:\/\/\S+$/i.test(text) || !URL.canParse(text)) return;
+    const url = new URL(text); // its host is as it will be requested: in Punycode, numbers as an address
+    url.username = url.password = url.hash = "";
+    const named = inPath.test(url.pathname) || [...url.searchParams].some(([name, value]) =>
+      inQuery.test(value) || (/^(format|fm|ext)$/i.test(name) && asFormat.test(value)));
+    return named ? url : undefined;
+  };
+  const set = (one, state, problem = "") => {
+    one.leave?.abort(); // what is being fetched
+    Object.assign(one, { state, problem });
+    draw();
+    next();
+  };
+  // Adds the fetched file to the composer, unless it is no longer wanted.
+  const next = async () => {
+    const [link, one] = [...links].find(([, each]) => each.state === "fetching") ?? [];
+    if (fetching || !one) return;
+    fetching = one;
+    const { signal } = (one.leave = new AbortController());
+    try {
+      const found = await inTurn(false, () => request("/pictures", { method: "POST", body: { url: one.url.href }, signal }));
+      if (!signal.aborted) {
+        links.delete(link);
+        composer.change(({ text, files }) => ({ text: without(text, link), files: [...files, fileOf(found)] }));
+      }
+    } catch ({ message }) {
+      if (!signal.aborted) Object.assign(one, { state: "failed", problem: message });
+    }
+    fetching = one.leave = undefined;
+    draw();
+    next();
+  };
+  const without = (text, link) => {
+    const at = text.indexOf(link);
+    if (at < 0) return text;
+    const before = text.slice(0, at), after = text.slice(at + link.length);
+    return /(^|\s)$/.test(before) ? before + after.replace(/^[^\S\n]/, "") : before + after;
+  };
+  const look = () => {
+    const text = box()?.value ?? "", all = new Set(text.split(/\s+/));
+    const there = (link, one) => (one.pasted ? text.includes(link) : all.has(link));
+    for (const [link, one] of links) {
+      if (there(link, one)) continue;
+      links.delete(link);
+      set(one, "gone");
+    }
+    for (const link of [pasted, text.trim()]) {
+      const url = picture(link), one = { url, state: "asking", pasted: link === pasted };
+      if (url && there(link, one) && !links.has(link)) links.set(link, one);
+    }
+    pasted = "";
+    draw();
+  };
+  const draw = () => {
+    const shown = [...links.values()].filter((one) => ["asking", "fetching", "failed"].includes(one.state));
+    const now = JSON.stringify(shown.map((one) => [one.url, one.state, one.problem]));
+    if (now === drawn || !$("#links ul")) return;
+    drawn = now;
+    $("#links ul").replaceChildren(...shown.map(row));
+  };
+  const row = (one) => {
+    const [before, after] = { asking: said.link_ask, fetching: said.link_fetching }[one.state]?.split("{host}") ?? [];
+    const text = after === undefined ? [`${said.link_failed} ${one.problem}`] : [before, make("b", {}, one.url.host), after];
+    const go = button("", one.state === "failed" ? said.link_again : said.link_attach, () => {
+      set(one, "fetching");
+      box()?.focus();
+    });
+    const leave = button("", said.link_leave, () => {
+      set(one, "left");
+      box()?.focus();
+    });
+    return make("li", { class: one.state === "failed" ? "refused" : one.state }, make("span", {}, ...text), ...(one.state === "fetching" ? [] : [go]), leave);
+  };
+  document.addEventListener("paste", (event) => {
+    if (event.target !== box() || event.clipboardData?.files.length) return;
+    pasted = event.clipboardData?.getData("text").trim() ?? "";
+  }, true);
+  document.addEventListener("input", (event) => event.target === box() && look());
+  document.addEventListener("composer:changed", look);
+  look();
+}
+
+function offerCamera() {
+  const opener = button("camera-button", "", () => loaded((module) => module.openCamera()));
+  opener.title = said.camera;
+  opener.setAttribute("aria-label", said.camera);
+  // What the chosen model takes, or what can be extracted for it.
+  const offer = () => {
+    const { takes = "", accept = "" } = $("#about [data-takes]")?.dataset ?? {};
+    editor.picker.accept = accept;
+    editor.offerMicrophone(takes.includes("audio"));
+    if (!takes.includes("image") || !navigator.mediaDevices?.getUserMedia) opener.remove();
+    else if (!opener.isConnected) editor.place("camera", opener);
+  };
+  when("#about", (about) => {
+    new MutationObserver(offer).observe(about, { childList: true, subtree: true, attributeFilter: ["data-takes"] });
+    offer();
+  });
+}
+
+// Attached files: a long text that is pasted becomes one, and a click opens a picture, or a text to be edited.
+function openFiles() {
+  const LONGEST = 4000; // characters of a pasted text that stays in the box
+
+  let last = 0; // the number of the newest pasted text
+  const nextName = () => {
+    const names = editor.files.names();
+    if (!names.length) last = 0;
+    const name = `${said.pasted_text.replace("{number}", `${++last}`)}.txt`;
+    return names.includes(name) ? nextName() : name;
+  };
+  window.addEventListener("paste", (event) => {
+    const text = event.clipboardData?.getData("text") ?? "";
+    if (event.target !== box() || text.length <= LONGEST) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    if (box().readOnly) return hint(said.chats_sending, () => box().readOnly);
+    editor.attach([new File([text], nextName(), { type: "text/plain" })]);
+  }, true);
+  document.addEventListener("composer:open", async ({ detail: { file, item, isPicture } }) => {
+    if (!isPicture) return box().readOnly || loaded((module) => module.openText(file));
+    const viewer = await load("viewer").catch(() => hint(said.chats_failed));
+    viewer?.pictures([...document.querySelectorAll("#composer .open-picture img")], $("img", item));
+  });
 }

@@ -1,6 +1,6 @@
 // Shows the conversation: the stored turns, and the one whose answer is being written, of which it gets edits. The
 // modules in `transcript` draw them.
-import { mount } from "../transcript/modules/transcript.js";
+import { mount } from "../transcript/transcript.js";
 import { announceEnd, dropSent, keepDraft, showCopy } from "./chats.js";
 import { composer, fileOf, newId, queue } from "./composer.js";
 import { answer, call } from "./gradio.js";
@@ -425,7 +425,7 @@ document.addEventListener("click", ({ target }) => {
   const example = target.closest?.("#examples .example");
   if (!example || sending) return;
   const { file, tools } = example.dataset, needs = tools !== undefined && { tools: true };
-  if (needs && !$("#tools input")?.checked) $("#tools input")?.click(); // the switch shows it
+  if (needs && !panel.values().tools && !panel.about("tools").fixed) panel.set("tools", true); // the switch shows it
   send({ text: example.value, files: file ? [{ path: file }] : [] }, { id: newId(), again: false }, needs);
 });
 

@@ -1,5 +1,5 @@
 // The list of models: a dialog with a search field. The server says which models there are each time it is opened.
-// options.js opens it and gets the choice. For a new version of an answer, it offers the other models that can be used.
+// page.js opens it and gets the choice. For a new version of an answer, it offers the other models that can be used.
 import { answer, call } from "./gradio.js";
 import { $, hint, load, make, said } from "./shared.js";
 

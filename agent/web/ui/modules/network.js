@@ -1,5 +1,5 @@
 // The network: requests to the routes, the stream of an answer, and what the page does while it does not reach the server.
-import { sends } from "../transcript/modules/elements.js";
+import { sends } from "../transcript/elements.js";
 import { holdEvents } from "./gradio.js";
 import { $, box, language, make, root, said, shown, when } from "./shared.js";
 

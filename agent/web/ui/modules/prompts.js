@@ -1,21 +1,11 @@
-// Saved prompts, in the storage of the browser: a list that opens at "/" in an empty composer, and a dialog that saves,
-// renames and deletes them. Without a storage nothing of it is offered.
+// Saved prompts: a list that opens at "/" in an empty composer, and a dialog that saves, renames and deletes them.
 import { write } from "./gradio.js";
-import { $, box, button, editor, hint, language, make, ofAll, said, when } from "./shared.js";
+import { $, box, button, hint, language, make, ofAll, prompts as stored, said, when } from "./shared.js";
 
-const MOST = 100, LONGEST = 20_000, LONGEST_NAME = 60, KEY = "prompts";
-const isPrompt = (one) => typeof one?.name === "string" && typeof one.text === "string";
-// They are read each time, because another tab can change them.
-const read = () => {
-  try {
-    return JSON.parse(ofAll.getItem(KEY) ?? "[]").filter(isPrompt);
-  } catch {
-    return [];
-  }
-};
+const MOST = 100, LONGEST = 20_000, LONGEST_NAME = 60, { read } = stored;
 const keep = (prompts) => {
   try {
-    ofAll.setItem(KEY, JSON.stringify(prompts.toSorted((a, b) => a.name.localeCompare(b.name, language))));
+    ofAll.setItem(stored.KEY, JSON.stringify(prompts.toSorted((a, b) => a.name.localeCompare(b.name, language))));
     return true;
   } catch {
     return false;
@@ -44,7 +34,8 @@ const close = () => {
   list.hidden = true;
   for (const name of [...Object.keys(linked), "aria-activedescendant"]) box()?.removeAttribute(name);
 };
-const look = () => {
+/** Show the list, if the text in the composer asks for it. */
+export const look = () => {
   const text = box().value, wanted = /^\/([^\n]*)$/.exec(text)?.[1].trim().toLowerCase();
   if (text !== left) left = undefined;
   found = wanted === undefined || left !== undefined ? [] : read().filter(({ name }) => name.toLowerCase().includes(wanted));
@@ -59,7 +50,8 @@ const pick = (n) => {
   close();
   use(found[n]);
 };
-window.addEventListener("keydown", (event) => {
+/** A key was pressed. The list hears it before all others, because it sends nothing then, and stops no answer. */
+export const press = (event) => {
   if (list.hidden || event.target !== box()) return;
   const to = { ArrowDown: at + 1, ArrowUp: at - 1 }[event.key];
   if (to !== undefined) mark(to);
@@ -69,8 +61,8 @@ window.addEventListener("keydown", (event) => {
     close();
   } else return;
   event.preventDefault();
-  event.stopImmediatePropagation(); // it sends nothing, and stops no answer
-}, true);
+  event.stopImmediatePropagation();
+};
 list.addEventListener("mousedown", (event) => event.preventDefault()); // the focus stays
 list.addEventListener("click", ({ target }) => {
   const n = [...list.children].indexOf(target.closest("li"));
@@ -145,7 +137,7 @@ const draw = (focused) => {
   rows.replaceChildren(...prompts.map(row));
   form.hidden = !box().value.trim();
   if (focused !== undefined) $(".rename", rows.children[prompts.findIndex((one) => one.name === focused)])?.focus();
-  offerPrompts();
+  stored.offer();
 };
 form.addEventListener("submit", (event) => {
   event.preventDefault();
@@ -162,31 +154,12 @@ form.addEventListener("submit", (event) => {
 });
 end.addEventListener("click", () => dialog.close());
 dialog.addEventListener("close", () => box()?.focus());
-const opener = button("prompts-button", "");
-opener.setAttribute("aria-label", said.prompts);
-opener.title = said.prompts;
-opener.addEventListener("click", () => {
+/** Open the dialog. */
+export const open = () => {
   say("");
   name.value = "";
   draw();
   dialog.showModal();
   (form.hidden ? $(".use", rows) ?? end : name).focus();
-});
-// Offers the prompts, if there is one or a text to save.
-const offerPrompts = () => {
-  if (!ofAll || !(box().value.trim() || read().length)) return opener.remove();
-  if (!opener.isConnected) editor.place("prompts", opener);
 };
-document.addEventListener("input", ({ target }) => {
-  if (!ofAll || target !== box()) return;
-  look();
-  offerPrompts();
-});
-document.addEventListener("composer:changed", offerPrompts);
-document.addEventListener("focusin", ({ target }) => target === box() && offerPrompts());
 document.addEventListener("focusout", ({ target }) => target === box() && !list.hidden && close());
-document.addEventListener("own-data-deleted", () => {
-  ofAll?.removeItem(KEY);
-  offerPrompts();
-});
-offerPrompts();

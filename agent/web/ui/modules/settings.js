@@ -1,4 +1,5 @@
-// What is below the settings: language and colours, and the visitor's data.
+// The settings, which are drawn when they are opened for the first time: the browser's own controls, and below them the
+// language, the colours and the visitor's data.
 import { languages } from "texts";
 import { exportChats } from "./chats.js";
 import { composer } from "./composer.js";
@@ -6,8 +7,126 @@ import { call, colours } from "./gradio.js";
 import { request } from "./network.js";
 import { $, button, frame, kept as keptOfTab, language, make, panel, root, said, sizeOf } from "./shared.js";
 
+drawControls();
 offerAppearance();
 offerOwnData();
+
+// The controls show what is set and said, and tell what the visitor sets.
+function drawControls() {
+  const HIGHEST = 2, STEP = 0.05, MOST_TOKENS = 10_000_000, labels = said.settings;
+  const block = (id, ...children) => make("div", { id, class: "setting" }, ...children);
+  const info = (id) => make("p", { id: `${id}-info`, class: "info" });
+  const reset = () => make("button", { type: "button", class: "reset", title: labels.reset, "aria-label": labels.reset }, "↺");
+
+  // Reasoning, tools, and the extraction of text
+  const ticks = Object.fromEntries([["reasoning", "reasoning"], ["tools", "tools"], ["extract_text", "extract-text"]].map(([name, id]) => {
+    const input = make("input", { type: "checkbox", "aria-describedby": `${id}-info` }), note = info(id);
+    input.addEventListener("change", () => panel.set(name, input.checked));
+    return [name, { input, note, line: block(id, make("label", { class: "tick" }, input, make("span", {}, labels[name])), note) }];
+  }));
+  ticks.extract_text.note.setAttribute("role", "status"); // the switch above it can change what it says
+
+  // The system prompt
+  const area = make("textarea", { id: "system-text", rows: 3, placeholder: labels.system_how });
+  const usualPrompt = reset();
+  area.addEventListener("input", () => {
+    panel.write(true); // what the server says of it comes too late then
+    panel.set("system_message", area.value, true);
+  });
+  area.addEventListener("blur", () => panel.write(false));
+  area.addEventListener("change", () => panel.set("system_message", area.value));
+  usualPrompt.addEventListener("click", () => {
+    const text = panel.about("system_message").usual ?? "";
+    area.focus();
+    area.select();
+    // As if it were typed, so that it can be undone.
+    if (!document.execCommand(text ? "insertText" : "delete", false, text)) area.value = text;
+    panel.set("system_message", area.value);
+  });
+
+  // The temperature, as a number and on a scale. What cannot be used becomes the nearest one of the scale when the visitor
+  // leaves the field. Its decimal mark is the browser's choice: Firefox goes by the `lang` of the page, Chromium by its own
+  // language. A field of plain text would lose the arrow keys and the keyboard for numbers.
+  const limits = { min: "0", max: `${HIGHEST}`, step: `${STEP}` };
+  const number = make("input", { type: "number", id: "temperature-number", "aria-describedby": "temperature-info", ...limits });
+  const scale = make("input", { type: "range", "aria-label": labels.temperature, ...limits });
+  const usualTemperature = reset(), temperatureNote = info("temperature");
+  const inside = (value) => Math.min(Math.max(value, 0), HIGHEST);
+  const warm = (field, isTyped) => {
+    if (field.value !== "") panel.set("temperature", inside(field.valueAsNumber), isTyped);
+  };
+  for (const field of [number, scale]) field.addEventListener("input", () => warm(field, true));
+  scale.addEventListener("change", () => warm(scale, false));
+  const leaveTemperature = () => {
+    const nearest = Number((Math.round(panel.values().temperature / STEP) * STEP).toFixed(2));
+    number.value = nearest;
+    if (nearest !== panel.values().temperature) panel.set("temperature", nearest);
+  };
+  usualTemperature.addEventListener("click", () => panel.set("temperature", panel.about("temperature").usual ?? panel.values().temperature));
+
+  // The limit of an answer. What cannot be one is put back when the visitor leaves the field, and the page says so.
+  const limit = make("input", { type: "number", id: "max-tokens-number", min: "1", placeholder: labels.no_limit, "aria-describedby": "max-tokens-info" });
+  const limitNote = info("max-tokens"), refused = make("p", { class: "refused", role: "alert" });
+  let before = ""; // the last limit that can be used
+  const most = () => panel.about("max_tokens").most ?? MOST_TOKENS;
+  const limitOf = (text) => (text === "" ? null : Math.min(Number(text), most()));
+  limit.addEventListener("input", () => {
+    refused.replaceChildren();
+    if (limit.validity.valid) panel.set("max_tokens", limitOf(limit.value), true);
+  });
+  const leaveLimit = () => {
+    if (!limit.validity.valid) {
+      limit.value = before;
+      refused.textContent = labels.refused;
+    } else if (Number(limit.value) > most()) {
+      limit.value = most();
+      refused.textContent = labels.lowered.replace("{count}", most().toLocaleString(language));
+    }
+    if (limit.value !== before) panel.set("max_tokens", limitOf(before = limit.value));
+    else if (limitOf(before) !== panel.values().max_tokens) panel.set("max_tokens", limitOf(before));
+  };
+  // A window that loses the focus brings no change, and Enter need not. A field that was only passed through changes nothing.
+  for (const [field, leave] of [[number, leaveTemperature], [limit, leaveLimit]]) {
+    let isTouched = false;
+    const left = () => {
+      isTouched ? leave() : draw();
+      isTouched = false;
+    };
+    field.addEventListener("input", () => (isTouched = true));
+    for (const kind of ["change", "blur"]) field.addEventListener(kind, left);
+    field.addEventListener("keydown", ({ key }) => key === "Enter" && left());
+  }
+
+  panel.content.prepend(
+    make("h2", {}, labels.settings), make("p", {}, labels.hold),
+    block("system", make("label", { for: area.id }, labels.system_message), area, usualPrompt),
+    ticks.reasoning.line, ticks.tools.line, ticks.extract_text.line,
+    block("temperature",
+      make("div", { class: "head" }, make("label", { for: number.id }, make("span", {}, labels.temperature)), make("span", { class: "number" }, number, usualTemperature)),
+      make("div", { class: "scale" }, make("span", { class: "min" }, "0"), scale, make("span", { class: "max" }, `${HIGHEST}`)), temperatureNote),
+    block("max-tokens", make("label", { for: limit.id }, labels.max_tokens), limitNote, limit, refused));
+
+  // A field that the visitor is typing into keeps what is typed.
+  function draw() {
+    const values = panel.values();
+    for (const [name, { input, note }] of Object.entries(ticks)) {
+      input.checked = Boolean(values[name]);
+      input.disabled = Boolean(panel.about(name).fixed);
+      note.textContent = panel.about(name).info ?? "";
+    }
+    if (area.value !== (values.system_message ?? "")) area.value = values.system_message ?? "";
+    const usual = panel.about("system_message").usual, { fixed = false, info: said = "" } = panel.about("temperature");
+    usualPrompt.hidden = usual === undefined || area.value.trim() === usual.trim();
+    if (document.activeElement !== number) number.value = values.temperature;
+    scale.value = values.temperature;
+    for (const control of [number, scale, usualTemperature]) control.disabled = fixed;
+    temperatureNote.textContent = said;
+    limitNote.textContent = panel.about("max_tokens").info ?? "";
+    if (document.activeElement !== limit && limit.validity.valid) limit.value = before = `${values.max_tokens ?? ""}`;
+  }
+  for (const kind of ["settings:changed", "settings:shown"]) panel.element.addEventListener(kind, draw);
+  draw();
+}
 
 // The language and the colours, in the settings. The browser keeps both. The server makes the page in the language of the
 // cookie, so another language needs another page.

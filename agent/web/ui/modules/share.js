@@ -1,13 +1,13 @@
 // The read-only links to a chat: a dialog that makes, lists and revokes them. chats.js has its entry in the menu.
 import { ask as askOf } from "./network.js";
-import { $, button, language, make, root, said } from "./shared.js";
+import { $, button, language, make, panel, root, said } from "./shared.js";
 
 const DAYS = [1, 7, 30, 90];
 let chat; // the id of the chat that the dialog is about
 const ask = (path = "", how = {}) => askOf(`/${chat}/links${path}`, how);
 const day = (time) => new Date(time).toLocaleDateString(language, { dateStyle: "medium" });
 const fill = (text, date) => text.replace("{date}", () => day(date));
-const systemPrompt = () => $("#system textarea")?.value.trim() ?? "";
+const systemPrompt = () => (panel.values().system_message ?? "").trim();
 
 // The choices
 const choice = (text) => {

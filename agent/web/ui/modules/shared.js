@@ -1,9 +1,8 @@
 // Helpers of the page's modules. `said` are the texts of page_text.py in the language of the page.
 import { diagrams, language, said } from "texts";
-import { mount } from "../composer/modules/composer.js";
-import { bytesIn, nameOf } from "../composer/modules/files.js";
-import { mount as mountSettings } from "../settings/modules/panel.js";
-import { composes, make } from "../transcript/modules/elements.js";
+import { mount } from "../composer/composer.js";
+import { bytesIn, nameOf } from "../composer/composer.js";
+import { composes, make } from "../transcript/elements.js";
 
 export { diagrams, language, make, nameOf, said };
 /** @type {(selector: string, root?: ParentNode) => any} */
@@ -17,22 +16,26 @@ export const frame = () => new Promise((done) => {
   const hidden = setTimeout(done, 100); // a hidden page has no frames
   requestAnimationFrame(() => (clearTimeout(hidden), done()));
 });
-export const button = (name, text) => make("button", { type: "button", class: name }, text);
+export const button = (name, text, then = undefined) => {
+  const made = make("button", { type: "button", class: name }, text);
+  if (then) made.addEventListener("click", then);
+  return made;
+};
 export const root = location.pathname.replace(/\/c\/[^/]*$/, "").replace(/\/$/, ""); // the path of the app, behind a proxy, too
 
 
 /** The composer, and its text. It is in the page as soon as Gradio has its place. */
 export const editor = mount({ labels: said.composer, language, root, largest: gradio_config.max_file_size });
 export const box = () => editor.area;
-/** The settings. options.js puts them into the page. */
-export const panel = mountSettings({ labels: said.settings, language });
+/** The settings. page.js puts them into the page. */
+export const panel = makePanel();
 when("#composer", (place) => {
   place.append(editor.element);
   editor.area.focus();
 });
 
 /**
- * What the page shows: live.js sets it. `guest` is the token of a guest, who has no cookies. options.js sets the chosen
+ * What the page shows: live.js sets it. `guest` is the token of a guest, who has no cookies. page.js sets the chosen
  * `model`, undefined until the server has named one, and the `effort` of reasoning, "" for the model's own. compare.js sets
  * `compare`, which gives the fields of a message that other models answer, too.
  * @type {{conversation: string, guest: string, turns: any[], transcript: any, model: string | undefined, effort: string, compare?: any}}
@@ -128,6 +131,91 @@ export const load = (name) => (loading[name] ??= Promise.all([import(`./${name}.
   delete loading[name];
   throw error;
 }));
+
+/**
+ * The settings: what is set, what is said of each of them (a sentence as its `info`, whether the model has it `fixed`, its `usual`
+ * value, and the `most` that the model takes), and a side bar that settings.js fills before it is opened. Their events are
+ * `settings:changed` (the visitor has set `name` to `value`; `isTyped`: and goes on typing), `settings:shown` (they show other
+ * values or facts), and `settings:toggled` (they were opened or closed).
+ */
+function makePanel() {
+  let values = /** @type {Record<string, any>} */ ({}), about = /** @type {Record<string, any>} */ ({}), isOpen = false;
+  let isWritten = false; // the visitor writes the system prompt, so that what the server says of it comes too late
+  const labels = said.settings, content = make("div", { class: "content" });
+  const toggle = make("button", { type: "button", class: "toggle", title: labels.toggle, "aria-label": labels.toggle, "aria-expanded": "false" });
+  const element = make("aside", { class: "settings", "aria-label": labels.settings }, toggle, content);
+  const fire = (name, detail = {}) => element.dispatchEvent(new CustomEvent(`settings:${name}`, { detail, bubbles: true }));
+  const open = async (is) => {
+    if (is && !(await load("settings").catch(() => hint(said.chats_failed)))) return;
+    isOpen = is;
+    toggle.setAttribute("aria-expanded", `${is}`);
+    element.classList.toggle("open", is);
+    fire("toggled");
+  };
+  toggle.addEventListener("click", () => open(!isOpen));
+  return {
+    element, toggle, content, open,
+    isOpen: () => isOpen,
+    /** What is set. The system prompt is missing until the server has named it. */
+    values: () => values,
+    about: (name) => about[name] ?? {},
+    /** What the visitor sets. */
+    set: (name, value, isTyped = false) => {
+      values = { ...values, [name]: value };
+      fire("changed", { name, value, isTyped });
+    },
+    write: (is) => (isWritten = is),
+    /** Show what the server says. What it leaves out stays. */
+    show: ({ about: facts = {}, ...given }) => {
+      const written = isWritten && { system_message: values.system_message };
+      [values, about] = [{ ...values, ...given, ...written }, { ...about, ...facts }];
+      fire("shown");
+    },
+    /** All that is shown, in the form of `show`. */
+    value: () => ({ ...values, about }),
+  };
+}
+
+/**
+ * Saved prompts, in the storage of the browser: a list that opens at "/" in an empty composer, and a button for a dialog.
+ * prompts.js has both. Without a storage nothing of it is offered.
+ */
+export const prompts = offerPrompts();
+function offerPrompts() {
+  const KEY = "prompts", isPrompt = (one) => typeof one?.name === "string" && typeof one.text === "string";
+  // They are read each time, because another tab can change them.
+  const read = () => {
+    try {
+      return JSON.parse(ofAll.getItem(KEY) ?? "[]").filter(isPrompt);
+    } catch {
+      return [];
+    }
+  };
+  let module;
+  const loaded = () => load("prompts").then((found) => (module = found), () => hint(said.chats_failed));
+  const opener = button("prompts-button", "", async () => (await loaded())?.open());
+  opener.setAttribute("aria-label", said.prompts);
+  opener.title = said.prompts;
+  // Offers the prompts, if there is one or a text to save.
+  const offer = () => {
+    if (!ofAll || !(box().value.trim() || read().length)) return opener.remove();
+    if (!opener.isConnected) editor.place("prompts", opener);
+  };
+  window.addEventListener("keydown", (event) => module?.press(event), true);
+  document.addEventListener("input", async ({ target }) => {
+    if (!ofAll || target !== box()) return;
+    offer();
+    if (module || box().value.startsWith("/")) (module ?? (await loaded()))?.look();
+  });
+  document.addEventListener("composer:changed", offer);
+  document.addEventListener("focusin", ({ target }) => target === box() && offer());
+  document.addEventListener("own-data-deleted", () => {
+    ofAll?.removeItem(KEY);
+    offer();
+  });
+  offer();
+  return { KEY, read, offer };
+}
 
 /** The values of two composers as one. */
 export const joined = (...values) => ({

@@ -1,7 +1,7 @@
 // Shows a picture of the chat in a dialog: whole or larger, moved by dragging, the next and the previous one, and a button
 // that saves it. It also shows a cited passage: on a picture of a page, or in the text of a document. Loaded when the
 // first picture or passage is opened.
-import { save as saveAs } from "../transcript/modules/blocks.js";
+import { save as saveAs } from "../transcript/blocks.js";
 import { $, hint, language, make, said } from "./shared.js";
 
 const MOST = 8, STEP = 1.25;

@@ -97,7 +97,7 @@ import(new URL(props.modules + "transcript.js", document.baseURI)).then(({ conne
         **options: Any,
     ) -> None:
         # Gradio serves the folder of a component's files at this address, whatever their place on the disk.
-        modules = f"gradio_api/custom_component/{Transcript.get_component_class_id()}/client/modules/"
+        modules = f"gradio_api/custom_component/{Transcript.get_component_class_id()}/client/transcript/"
         super().__init__(
             [*value],
             html_template="",
@@ -120,3 +120,7 @@ import(new URL(props.modules + "transcript.js", document.baseURI)).then(({ conne
     def api_info(self) -> dict[str, Any]:
         """Return the type of the value for programs."""
         return {"type": "array", "items": {"type": "object"}}
+
+
+# Gradio serves the files of a component from the folder of its module, and scripts of components import one another.
+Transcript.__module__ = "agent.web.ui"

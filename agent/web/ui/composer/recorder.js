@@ -1,5 +1,5 @@
 // Records sound: a row with the time, the level, a button that drops the recording and one that attaches it.
-import { make } from "../../transcript/modules/elements.js";
+import { make } from "../transcript/elements.js";
 
 const TICK_MS = 100, BARS = 48, BITS = 64_000;
 const ENDS = { "audio/mp4": "m4a", "audio/ogg": "ogg", "audio/webm": "webm" };

@@ -21,9 +21,8 @@ export function make(tag, given = {}, ...children) {
 export const button = (action, label, given = {}) =>
   make("button", { type: "button", className: "icon", title: label, "aria-label": label, "data-action": action, ...given });
 
-/** Load a style sheet of this folder, once in a page. @param {string} name */
-export function styled(name) {
-  const href = new URL(name, import.meta.url).href;
+/** Load a style sheet, once in a page. @param {string} href */
+export function styled(href) {
   if ([...document.styleSheets].some((sheet) => sheet.href === href)) return Promise.resolve();
   const link = make("link", { rel: "stylesheet", href });
   return new Promise((loaded) => {
@@ -32,11 +31,17 @@ export function styled(name) {
   });
 }
 
+/** @type {Map<string, number>} */
+const failures = new Map();
+/** Load a module that few visits need, or nothing without a network. A browser asks again for what was not loaded by another address only. @param {string} address */
+export const imported = (address) => import(`${address}#${failures.get(address) ?? 0}`)
+  .catch(() => void failures.set(address, (failures.get(address) ?? 0) + 1));
+
 /** Whether an input method uses the key. Safari ends the composition before the Enter that did so: only the code tells then. @param {KeyboardEvent} event */
 export const composes = ({ isComposing, keyCode }) => isComposing || keyCode === 229;
 
 /** A keyboard on the screen has no Shift + Enter, so its Enter begins a new line. */
-export const soft = matchMedia("(pointer: coarse)");
+export const isSoft = () => matchMedia("(pointer: coarse)").matches;
 
 /** Whether the key sends what is typed. @param {KeyboardEvent} event */
-export const sends = (event) => event.key === "Enter" && !event.shiftKey && (!soft.matches || event.ctrlKey || event.metaKey);
+export const sends = (event) => event.key === "Enter" && !event.shiftKey && (!isSoft() || event.ctrlKey || event.metaKey);

@@ -42,7 +42,7 @@ class Columns {
     }
   }
 
-  /** @param {import("./edits.js").Turn} turn @returns {Column} */
+  /** @param {import("./draw.js").Turn} turn @returns {Column} */
   created({ id }) {
     const { outer } = this, name = make("b", { dir: "auto" }), mark = make("p", { className: "chosen" });
     const body = make("div", { className: "answers" }), section = make("section", { className: "lane", id: `column-${(count += 1)}`, tabIndex: -1 }, make("header", {}, name), body, mark);
@@ -55,7 +55,7 @@ class Columns {
     return { section, tab, name, mark, drawing };
   }
 
-  /** @param {import("./edits.js").Turn[]} turns */
+  /** @param {import("./draw.js").Turn[]} turns */
   show(turns) {
     const ids = turns.map(({ id }) => id);
     for (const [id, { section, tab }] of this.all) if (!ids.includes(id)) (section.remove(), tab.remove(), this.all.delete(id));
@@ -82,7 +82,7 @@ class Columns {
 const drawn = new WeakMap();
 /** Draw the columns of a turn, or remove them. @param {Drawing} outer @param {import("./draw.js").View} view */
 export async function draw(outer, view) {
-  await styled("columns.css");
+  await styled(new URL("columns.css", import.meta.url).href);
   const { columns = [] } = view.turn, known = drawn.get(view);
   if (!columns.length) {
     known?.root.remove();

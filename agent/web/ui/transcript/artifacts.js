@@ -324,7 +324,7 @@ function fileOf(title, usual) {
 let panel;
 /** Show the artifact of this block. @param {HTMLElement} pre @param {import("./blocks.js").Frames} frames @param {Actions} actions */
 export async function open(pre, frames, actions) {
-  await styled("artifacts.css");
+  await styled(new URL("artifacts.css", import.meta.url).href);
   const root = [...document.querySelectorAll(".turns")].find((one) => one.contains(pre));
   if (!root) return;
   if (panel?.block?.pre === pre) return panel.close();
