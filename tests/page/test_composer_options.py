@@ -87,6 +87,7 @@ def test_switches_and_settings_show_the_same(own: App, visit: Visit, server: Run
         expect(switch(visitor, name)).to_have_attribute("aria-checked", str(on).lower())
         expect(boxes[name]).to_be_checked(checked=on)
 
+    visitor.open_settings()
     both("Reasoning", True)
     both("Tools", False)
     with visitor.setting_is_told():
@@ -96,8 +97,10 @@ def test_switches_and_settings_show_the_same(own: App, visit: Visit, server: Run
     both("Reasoning", False)
     both("Tools", True)
     visitor.reload()
+    visitor.open_settings()
     both("Reasoning", False)
     both("Tools", True)
+    visitor.close_settings()
     visitor.ask("!text One.")
     assert body(server)["chat_template_kwargs"]["enable_thinking"] is False
     assert [tool["function"]["name"] for tool in body(server)["tools"]] == ["calculate"]

@@ -1,5 +1,6 @@
 """The transcript in Chromium: the example in Gradio, and its module alone, as our page uses it."""
 
+import json
 import os
 import re
 import subprocess
@@ -98,8 +99,17 @@ def test_example_streams_an_agent_into_its_page(example: str, page: Page, server
     expect(page.locator('[data-kind="error"]')).to_be_visible()
     assert kinds(page) == ["user", "output_text", "error"]
 
+    note = {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"The word is teapot."}
+    page.locator(".composer input[type=file]").set_input_files([cast(Any, note)])
+    expect(page.get_by_role("button", name="Remove file: notes.txt")).to_be_visible()
+    ask("!text Read.")
+    ended()
+    expect(page.locator(".composer .file")).to_have_count(0)
+    assert "teapot" in json.dumps(server.journal()[-1]["body"])
+
     ask("!stall-after 3")
     page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_role("button", name="Send")).to_be_visible()
     expect(ended().locator("xpath=..").locator(".caption")).to_have_text("Stopped.")
     expect(page.locator(".waiting:visible")).to_have_count(0)
     assert not errors

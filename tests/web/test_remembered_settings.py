@@ -276,8 +276,8 @@ def test_field_that_is_only_passed_through_changes_nothing(own: App, visit: Visi
     answer = page.request.patch(f"{own.url}/settings", data={"temperature": 0.33})
     assert answer.ok, answer.text()
     page.reload()
-    expect(temperature).to_have_value("0.33")
     visitor.open_settings()
+    expect(temperature).to_have_value("0.33")
     page.on("request", lambda request: told.append(request.url) if request.method == "PATCH" else None)
     for number in (temperature, page.locator("#max-tokens input")):
         number.focus()
@@ -317,9 +317,12 @@ def test_settings_survive_reload_and_model_switch(own: App, visit: Visit, server
         page.reload()
         expect(visitor.box).to_be_enabled()
         expect(page.locator("#model-button")).to_have_text("Tuned")
+        visitor.open_settings()
         return prompt.input_value(), *(one.input_value() for one in numbers), *(one.is_checked() for one in boxes)
 
+    visitor.open_settings()
     expect(prompt).to_have_value(qwen_prompt())
+    visitor.close_settings()
     visitor.choose("Tuned")
     expect(prompt).to_have_value(tuned)
     visitor.open_settings()
@@ -336,7 +339,6 @@ def test_settings_survive_reload_and_model_switch(own: App, visit: Visit, server
     with visitor.event_begins():
         page.locator("#extract-text input").check()
     becomes((tuned, "0.35", "512", False, True, True), reloaded)
-    visitor.open_settings()
     visitor.shot("settings-after-reload")
     visitor.close_settings()
     visitor.ask("!text One.")
@@ -348,6 +350,7 @@ def test_settings_survive_reload_and_model_switch(own: App, visit: Visit, server
         prompt.blur()
     visitor.shot("settings-no-prompt")
     becomes(("", "0.35", "512", False, True, True), reloaded)
+    visitor.close_settings()
     visitor.ask("!text Two.")
     assert "You are" not in str(system_of(server))
     visitor.choose("Qwen3-8B")
@@ -365,6 +368,7 @@ def test_typed_prompt_survives_a_reload_at_once(own: App, visit: Visit) -> None:
 
     def reloaded() -> str:
         visitor.reload()
+        visitor.open_settings()
         return prompt.input_value()
 
     becomes("Be brief.", reloaded)

@@ -5,17 +5,14 @@ there are free slots. This is half of all slots if the address is alone, a third
 share, and so on. Hundreds of people behind one address still have room, and others always find free slots.
 
 Gradio keeps a message list of unlimited length for each session, and runs a limited number of events at once. Its
-processing loop ends for good if anything raises inside it. See https://github.com/gradio-app/gradio/issues/13154. An
-event that raises leaves a reference cycle: the queue's frame holds the exception, and the traceback holds that frame
-and all frames below it, with everything that was sent, until a full garbage collection, which is rare. See
-https://github.com/gradio-app/gradio/issues/11009. The page's own events wait in no queue.
+processing loop ends for good if anything raises inside it. See https://github.com/gradio-app/gradio/issues/13154. The
+page's own events wait in no queue.
 """
 
 import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Collection
-from contextvars import ContextVar
 from time import monotonic, time
 from traceback import format_tb
 from typing import Any, cast
@@ -64,9 +61,6 @@ BUSY = "Too many requests at once. Try again in a moment."
 NOT_READ = "The updates were not read."
 
 log = logging.getLogger(__name__)
-
-_raised: ContextVar[list[BaseException]] = ContextVar("raised")
-"""The errors of the event that runs."""
 
 
 class UnreadMessages(asyncio.Queue[EventMessage]):
@@ -208,16 +202,6 @@ class BoundedQueue(Queue):
                 raise Error(NOT_READ, print_exception=False)
             await asyncio.sleep(READER_SECONDS)
 
-    async def process_events(self, *given: Any, **named: Any) -> None:
-        """Process events, and free what the errors hold that they have raised."""
-        raised: list[BaseException] = []
-        _raised.set(raised)
-        try:
-            await super().process_events(*given, **named)
-        finally:
-            for error in raised:
-                _drop_tracebacks(error)
-
     async def start_processing(self) -> None:
         """Process events until the queue is closed. A failure is logged, and no event is lost.
 
@@ -304,17 +288,12 @@ def bound_queue(page: Blocks, slots: int) -> BoundedQueue:
             await queue.wait_for_reader(given.get("event_id"), given.get("session_hash"))
         try:
             return await process(*args, **given)
-        except Exception as error:
-            failed = error
-            if not isinstance(error, Error):  # Gradio would print it, and its text can contain the visitor's message
-                where = "".join(format_tb(error.__traceback__))
-                log.error("an event failed with %s at\n%s", type(error).__name__, where)
-                failed = Error(FAILED, print_exception=False)
-            _raised.get([]).append(failed)
-            try:
-                raise failed from None
-            finally:
-                del failed  # a cycle with its traceback would keep what was sent, such as a key
+        except Error:
+            raise
+        except Exception as error:  # Gradio would print it, and its text can contain the visitor's message
+            where = "".join(format_tb(error.__traceback__))
+            log.error("an event failed with %s at\n%s", type(error).__name__, where)
+            raise Error(FAILED, print_exception=False) from None
 
     untyped._queue, untyped.process_api = queue, process_api
     return queue
@@ -329,21 +308,3 @@ def _is_share_full(address: str, events: Collection[Event], slots: int, always: 
     """Return True if an address has its full share of these events."""
     mine = sum(client_address(event.request.scope) == address for event in events)
     return has_full_share(mine, free=slots - len(events), always=always)
-
-
-def _drop_tracebacks(error: BaseException) -> None:
-    """Drop the tracebacks of an exception and of all its causes, which frees the frames that have ended.
-
-    Don't clear the frames: several tasks can share an exception, and clearing the frame of a waiting coroutine closes
-    the coroutine.
-    """
-    left, seen = list[BaseException | None]([error]), set[int]()
-    while left:
-        found = left.pop()
-        if found is None or id(found) in seen:
-            continue
-        seen.add(id(found))
-        found.__traceback__ = None
-        left += [found.__cause__, found.__context__]
-        if isinstance(found, BaseExceptionGroup):
-            left += cast("BaseExceptionGroup[BaseException]", found).exceptions
