@@ -502,7 +502,7 @@ async def _reserve(reserve: Reserve, size: int) -> None:
 def _added(
     stored: Conversation, stored_ids: Sequence[str], conversation: ImportedConversation
 ) -> tuple[Conversation, list[Entry], dict[str, FileSource]]:
-    """Return the record with what a newer export of its chat adds to its entries, the new entries, and their files.
+    """Return the record with what a newer export of its chat adds to it, the new entries, and their files.
 
     The new branch is shown if the visitor has not gone on with the chat here.
     """

@@ -302,7 +302,7 @@ class AnswerRuns:
         )
 
     async def summarize(self, record: Conversation, choices: Choices, permit: AnswerPermit) -> Conversation:
-        """Return the record with a summary of the first turns, which the permit's model writes. Nothing is stored.
+        """Return the record with a summary of its first turns by the permit's model. Nothing is stored.
 
         Raises `InputError` if there are too few turns, and the error of a model that writes none.
         """
@@ -335,7 +335,7 @@ class AnswerRuns:
         return replace(record, summary=summary, cost=record.cost + (result.cost or 0.0))
 
     async def fitting(self, record: Conversation, choices: Choices, permit: AnswerPermit, new: int) -> Conversation:
-        """Return the record with a new summary if it is full with `new` tokens more, and the owner wants it by itself.
+        """Return the record, with a new summary if `new` more tokens fill it and the settings are "auto".
 
         A failure is logged: the oldest messages are then left out.
         """
