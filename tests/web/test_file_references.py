@@ -122,7 +122,7 @@ class World:
             return
         quota = StorageQuota(None, self.history, self.media, Path())
         answered = RunningAnswers(self.history, LiveRuns(None)).is_busy
-        branches = Branches(self.history, self.media, quota, FOR_EVER, lambda _: False, answered)
+        branches = Branches(self.history, self.media, quota, FOR_EVER, answered)
         copied = await branches.copy(visitor, record.id, prompts[-1].id)
         self.records[number + 10] = await self.history.get(copied, owner=visitor.owner)
 

@@ -290,7 +290,7 @@ class Importer:
         ended, time = asyncio.Event(), asyncio.timeout(self._longest.total_seconds())
         self._storing[visitor.owner] = ended
         try:
-            async with time, self._quota.reservation(visitor, self._is_busy) as reserve:
+            async with time, self._quota.reservation(visitor) as reserve:
                 yield await self._store.list(visitor.owner, limit=MAX_CONVERSATIONS), reserve
                 await run_to_completion(self._show_stored(outcome.new))
                 self._check_not_stopped(visitor.owner)
