@@ -220,7 +220,7 @@ class AnswerRuns:
         message: MessageId = NO_MESSAGE_ID,
         branch: AnswerBranch | None = None,
     ) -> RunSetup:
-        """Read the history of `record`, prepare a run that continues it, and reserve room for passages of documents.
+        """Read the history of `record`, prepare a run that continues it, and reserve room for cited passages.
 
         `new_parts` are the parts of the new message, whose id is `message`, or the answers that resume a suspended run.
         `branch` is the place of the answer if other models answer the same message.
