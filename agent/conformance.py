@@ -80,14 +80,9 @@ LAWS = {
     ),
 }
 """The sentence of each law, and the consequence for a client if a server breaks it."""
-CLOCK = {
-    "type": "function",
-    "function": {
-        "name": "current_time",
-        "description": "The time of day.",
-        "parameters": {"type": "object", "properties": {"zone": {"type": "string"}}, "required": ["zone"]},
-    },
-}
+_ZONE = {"type": "object", "properties": {"zone": {"type": "string"}}, "required": ["zone"]}
+_FUNCTION = {"name": "current_time", "description": "The time of day.", "parameters": _ZONE}
+CLOCK = {"type": "function", "function": _FUNCTION}
 
 
 def _said(*texts: str) -> list[Json]:
@@ -134,11 +129,9 @@ class Answer:
 
     @property
     def last(self) -> str:
-        """The last event with an object."""
         return next((event.raw for event in reversed(self.events) if event.value is not None), visible(self.body))
 
     def choices(self) -> Iterator[tuple[Json, Event]]:
-        """Yield the choices with their events."""
         return ((one, event) for event in self.events for one in _objects((event.value or {}).get("choices")))
 
     def deltas(self) -> Iterator[tuple[str, Any, Event]]:
@@ -155,7 +148,6 @@ class Answer:
                 yield "finish", choice["finish_reason"], event
 
     def joined(self, kind: str) -> str:
-        """Return all text of a kind."""
         return "".join(content for one, content, _ in self.deltas() if one == kind and isinstance(content, str))
 
     def calls(self) -> list[Json]:
@@ -188,10 +180,9 @@ def read_events(body: bytes) -> tuple[list[Event], str]:
 async def client_of(endpoint: Endpoint) -> AsyncGenerator[httpx2.AsyncClient]:
     """Return a client for an endpoint, without a proxy if the server is on this machine."""
     headers = {"Authorization": f"Bearer {endpoint.api_key}"} if endpoint.api_key else {}
-    is_here = urlsplit(endpoint.base_url).hostname in ("localhost", "127.0.0.1", "::1")
-    async with httpx2.AsyncClient(
-        headers=headers, timeout=REQUEST_SECONDS, verify=tls_context(), trust_env=not is_here
-    ) as client:
+    is_far = urlsplit(endpoint.base_url).hostname not in ("localhost", "127.0.0.1", "::1")
+    tls = tls_context()
+    async with httpx2.AsyncClient(headers=headers, timeout=REQUEST_SECONDS, verify=tls, trust_env=is_far) as client:
         yield client
 
 
@@ -271,9 +262,6 @@ def _broken(message: str, piece: str) -> Outcome:
 
 def _not_shown(message: str, piece: str = "") -> Outcome:
     return "not shown", message, piece
-
-
-# --- the laws -----------------------------------------------------------------------------------------------------
 
 
 def _events(streams: Sequence[Answer]) -> Outcome:
@@ -473,9 +461,6 @@ async def _running(client: httpx2.AsyncClient, base_url: str) -> float | None:
         return None
     states = [bool(one["is_processing"]) for one in slots if "is_processing" in one]
     return float(sum(states)) if states else None
-
-
-# --- the command line ---------------------------------------------------------------------------------------------
 
 
 def visible(piece: bytes | str, most: int = 300) -> str:

@@ -99,7 +99,7 @@ def dump_conversation(record: Conversation) -> str:
 
 
 def reload_conversation(record: Conversation) -> tuple[Conversation, str]:
-    """Return the record as it will load again, and as one JSON object. Raises `HistoryError` if it would not load."""
+    """Return the record as it will load again, and its JSON. Raises `HistoryError` if it would not load."""
     return _reload(_RECORDS, record, record.id)
 
 
@@ -204,7 +204,7 @@ _COUNTS = ("requests", "total_tokens", "unmeasured_requests")
 
 
 def dropped_fields(given: object, kept: object, path: str = "") -> Iterator[str]:
-    """Yield the path of each field of the JSON value `given` that `kept`, the record as it was read, does not have.
+    """Yield the path of each field of the JSON value `given` that `kept`, the value that was read, does not have.
 
     A path looks like `messages[0].parts[1].tone`.
     """

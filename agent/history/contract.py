@@ -126,7 +126,7 @@ class RetentionStore(Protocol):
         ...
 
     async def add_expiry(self, until: Callable[[Conversation], datetime | None], *, owners: str = "") -> int:
-        """Set `expires_at` of records that have none and have owners that begin with `owners`; return their number.
+        """Set `expires_at` of records without it whose owners begin with `owners`; return their number.
 
         `until` returns when a record expires, None for never. Nothing else of the record changes, not even its
         revision. Damaged records are left as they are.
@@ -185,7 +185,7 @@ class HistoryStore(Protocol):
     async def save(
         self, record: Conversation, entries: Sequence[Entry] = (), events: RunEvents | None = None
     ) -> Conversation:
-        """Store `entries`, the record and `events`, all or nothing. Return the record with its revision raised by one.
+        """Store `entries`, the record and `events`, all or nothing. Return it with the next revision.
 
         `record.revision` must be the stored one (0: not stored yet), and a stored record must have the same owner.
         A save with entries, and the first one, sets `updated_at` and moves the conversation to the top of the list. If
@@ -247,7 +247,7 @@ class HistoryStore(Protocol):
     async def list(
         self, owner: str, *, limit: int = 50, offset: int = 0, pinned: bool | None = None
     ) -> list[Conversation]:
-        """Return the owner's records without the first `offset` of them. The one that got entries last comes first.
+        """Return the owner's records after the first `offset` of them. The one that got entries last is first.
 
         `pinned` leaves only those that are pinned, or only those that are not. Expired ones are left out.
         """

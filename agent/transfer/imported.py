@@ -92,7 +92,7 @@ MAX_BRANCHES, MAX_PENDING, MAX_NAME = 1000, 100, 500
 
 
 def bounded(record: Conversation) -> Conversation:
-    """Return the record of an import without what is too long. A list reads the records of many chats at once."""
+    """Return an imported record without what is too long, because a list reads many records at once."""
     summary, pending = record.summary, record.pending
     if len(record.branches) > MAX_BRANCHES:
         record = replace(record, branches=tuple(dict.fromkeys(record.branches))[-MAX_BRANCHES:])

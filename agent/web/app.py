@@ -19,6 +19,7 @@ from agent.errors import AgentError
 from agent.fetch import Guard
 from agent.files.places import open_place
 from agent.files.store import MediaStore
+from agent.files.transcribe import Transcriber
 from agent.history import Entry, HistoryStore, now, open_store
 from agent.history.open_store import other_histories, path_of
 from agent.i18n.translator import LANGUAGES, negotiate
@@ -29,19 +30,36 @@ from agent.providers.discovery import discover
 from agent.settings import PublicSettings, Settings
 from agent.tools.function_tools import Tool, Toolset
 from agent.tools.presets import load_presets
-from agent.web.chat.answers import LiveRuns, RunningAnswer
+from agent.web.chat.answers import LiveRuns, RunningAnswer, RunningAnswers
+from agent.web.chat.attachments import PRIVATE_LIMITS, PUBLIC_LIMITS
+from agent.web.chat.branches import Branches
 from agent.web.chat.cited_passages import CitedPassages
-from agent.web.chat.conversations import Conversations
-from agent.web.chat.expiry import ExpiredConversations, IsOnly, OrphanedFiles, RetentionPeriods, add_missing_expiry
+from agent.web.chat.conversation_list import ConversationList
+from agent.web.chat.conversations import Conversations, StorageStatus
+from agent.web.chat.expiry import (
+    ExpiredConversations,
+    IsBusy,
+    IsOnly,
+    OrphanedFiles,
+    RetentionPeriods,
+    add_missing_expiry,
+)
 from agent.web.chat.importer import Importer
 from agent.web.chat.links import ChatCopies, ChatLinks
 from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.own_data import OwnData
+from agent.web.chat.permit import AnswerRuns
+from agent.web.chat.questions import Replies
+from agent.web.chat.rate_limit import RateLimiter
+from agent.web.chat.recent_histories import RecentHistories
 from agent.web.chat.recovery import join_processes
 from agent.web.chat.storage_quota import StorageQuota
+from agent.web.chat.temporary import TemporaryChats
 from agent.web.chat.temporary_stores import TemporaryMedia, TemporaryMemory, TemporaryStore
+from agent.web.chat.titles import Titles
 from agent.web.chat.transcript import to_turns
 from agent.web.chat.turns import render_turn
+from agent.web.chat.views import ChatViews
 from agent.web.client_address import ANY, ClientAddressMiddleware
 from agent.web.conversation_routes import ConversationRoutes, OwnDataRoutes, add_temporary_route, answer_error
 from agent.web.gradio_compat.application import (
@@ -196,11 +214,70 @@ async def _build_services(settings: Settings, say: Callable[[str], None]) -> _Se
     models = LocalModels(settings.local, say=say)
     place = open_place(settings.media_url)
     media = TemporaryMedia(place, temporary)
-    quota = StorageQuota(settings.public, store, media, place.path("") or settings.data_dir)
-    conversations = Conversations(settings, store, media, models, _tools(settings), quota, temporary)
-    importer = Importer(settings, store, media, quota, conversations.list.is_in_use, _check_rendering)
+    conversations = build_conversations(
+        *(settings, store, media, models, _tools(settings)),
+        memory=temporary,
+        quota=partial(StorageQuota, settings.public, store, media, place.path("") or settings.data_dir),
+    )
+    importer = Importer(settings, store, media, conversations.quota, conversations.list.is_in_use, _check_rendering)
     visitors = VisitorCookies.in_folder(settings.data_dir)
     return _Services(settings, store, is_only, media, models, unsent_files, conversations, importer, visitors)
+
+
+def build_conversations(
+    settings: Settings,
+    store: HistoryStore,
+    media: MediaStore,
+    models: Models,
+    tools: Sequence[Tool | Toolset] = (),
+    *,
+    memory: TemporaryMemory | None = None,
+    quota: Callable[[IsBusy], StorageQuota] | None = None,
+) -> Conversations:
+    """Compose the chat service. `store` and `media` must know the chats in `memory`.
+
+    `quota` makes the storage quota from what tells which conversations are in use. By default there is no limit.
+    """
+    public, periods, menu = settings.public, RetentionPeriods.of(settings), ModelMenu.of(settings, models)
+    live_runs = LiveRuns(settings.grace_seconds if public else None)  # a private page finishes every answer
+    running, replies, titles = RunningAnswers(store, live_runs), Replies(), Titles(settings, store, menu)
+    listed = ConversationList(store, media, running, replies, titles.is_pending, periods)
+    histories = RecentHistories(store)
+
+    def forget(conversation: str) -> None:
+        for part in (histories, replies, listed):
+            part.forget(conversation)
+
+    temporary = TemporaryChats(memory or TemporaryMemory(), live_runs, forget)
+    room = quota(listed.is_in_use) if quota else StorageQuota(None, store, media, settings.data_dir, listed.is_in_use)
+    return Conversations(
+        settings=settings,
+        store=store,
+        media=media,
+        models=menu,
+        tools=tools,
+        transcriber=Transcriber(settings.local.cache_dir, downloads=settings.local.downloads),
+        attachment_limits=PUBLIC_LIMITS if public else PRIVATE_LIMITS,
+        storage=StorageStatus(store),
+        live_runs=live_runs,
+        running=running,
+        replies=replies,
+        titles=titles,
+        list=listed,
+        views=ChatViews(store, running, replies, menu.name_of),
+        temporary=temporary,
+        branches=Branches(store, media, room, periods, running.is_busy, temporary),
+        quota=room,
+        runs=AnswerRuns(
+            *(settings, media, menu, tools),
+            histories=histories,
+            live_runs=live_runs,
+            rate_limiter=RateLimiter(public),
+            quota=room,
+            titles=titles,
+            temporary=temporary,
+        ),
+    )
 
 
 def _build_page(settings: Settings, conversations: Conversations, visitors: VisitorCookies) -> gr.Blocks:

@@ -41,8 +41,8 @@ from agent.providers import http as http
 from agent.rendering.bubbles import Turn as ShownTurn
 from agent.responses import BubbleMarker, StreamDecoder, finalize, pieces_of
 from agent.settings import LocalSettings, Settings
+from agent.web.app import build_conversations
 from agent.web.chat.choices import Choices
-from agent.web.chat.conversations import Conversations
 from agent.web.chat.journal import Omitted, StoreJournal
 from agent.web.chat.transcript import ConversationTurn, TurnBubble, fold_responses, to_turns
 from agent.web.chat.turns import render_turn
@@ -634,7 +634,7 @@ def test_page_shows_the_same_live_and_reloaded(
     async def check() -> None:
         models: Any = FakeLocalModels(served=(ServedModel(QWEN3, Endpoint(server.base_url)),))
         options = Settings(local=LocalSettings(cache_dir=Path("nowhere")), retries=0)
-        page = Conversations(options, MemoryStore(), MediaStore(Path("nowhere")), models, _tools())
+        page = build_conversations(options, MemoryStore(), MediaStore(Path("nowhere")), models, _tools())
         seen = len(server.journal())
         live = await page.send(
             Visitor(owner=OWNER), None, {"text": script}, Choices(tools=True, system_message="Be brief.")

@@ -19,6 +19,7 @@ from agent.messages.adapt import adapt
 from agent.models.catalog import load_catalog
 from agent.providers.connection import ServedModel
 from agent.settings import LocalSettings, Settings
+from agent.web.app import build_conversations
 from agent.web.chat.attachments import message_parts, plan_attachments
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
@@ -163,7 +164,7 @@ async def test_model_chosen_later_gets_text_or_file(files: dict[str, Path]) -> N
 async def page(server: Running, tmp_path: Path) -> AsyncIterator[Conversations]:
     models: Any = FakeLocalModels(served=(ServedModel(SMALL, Endpoint(server.base_url)),))
     settings = Settings(local=LocalSettings(cache_dir=tmp_path, downloads=False))
-    made = Conversations(settings, MemoryStore(), MediaStore(tmp_path / "media"), models, tools=[])
+    made = build_conversations(settings, MemoryStore(), MediaStore(tmp_path / "media"), models, tools=[])
     yield made
     await made.aclose()
 

@@ -25,6 +25,7 @@ from agent.result import RunResult
 from agent.settings import LocalSettings, Settings
 from agent.tools.documents import MAX_RESULT_BYTES, document_tools
 from agent.tools.function_tools import execute
+from agent.web.app import build_conversations
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.visitor import Visitor
@@ -271,7 +272,7 @@ async def page(server: Running, tmp_path: Path, request: pytest.FixtureRequest) 
     spec: ModelSpec = getattr(request, "param", WITH_TOOLS)
     models: Any = FakeLocalModels(served=(ServedModel(spec, Endpoint(server.base_url)),))
     settings = Settings(local=LocalSettings(cache_dir=tmp_path, downloads=False))
-    made = Conversations(settings, MemoryStore(), MediaStore(tmp_path / "media"), models, tools=[])
+    made = build_conversations(settings, MemoryStore(), MediaStore(tmp_path / "media"), models, tools=[])
     yield made
     await made.aclose()
 

@@ -695,7 +695,7 @@ async def list_order_ignores_clocks(trial: Trial) -> None:
 
 @law("base")
 async def imported_conversation_stands_at_its_time(trial: Trial) -> None:
-    """A record with a source keeps the time of its newest message, also of a later save, and its place in the list."""
+    """A record with a source keeps the time of its newest message, and its place in the list after a save."""
     store, at = trial.store, trial.clock()
 
     async def imported(days: int, record: Conversation | None = None) -> Conversation:

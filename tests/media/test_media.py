@@ -26,6 +26,7 @@ from agent.models.catalog import load_catalog
 from agent.providers.connection import ServedModel
 from agent.settings import LocalSettings, Settings
 from agent.system.media_types import detect_mime
+from agent.web.app import build_conversations
 from agent.web.chat.attachments import message_parts, plan_attachments
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
@@ -330,7 +331,7 @@ def conversations(spec: ModelSpec, endpoint: Endpoint, folder: Path) -> Conversa
     """Return a page's conversations with one model that has tools."""
     models: Any = FakeLocalModels(served=(ServedModel(spec, endpoint),))
     settings = Settings(local=LocalSettings(cache_dir=folder))
-    return Conversations(settings, MemoryStore(), MediaStore(folder / "media"), models, [drawing, report])
+    return build_conversations(settings, MemoryStore(), MediaStore(folder / "media"), models, [drawing, report])
 
 
 @pytest.fixture

@@ -32,9 +32,9 @@ from agent.models.catalog import load_catalog
 from agent.models.weights import HubFile, Pinned, Status, find
 from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.settings import load_settings as settings
+from agent.web.app import build_conversations
 from agent.web.chat.attachments import PRIVATE_LIMITS, PUBLIC_LIMITS, message_parts, plan_attachments
 from agent.web.chat.choices import Choices
-from agent.web.chat.conversations import Conversations
 from agent.web.chat.visitor import Visitor
 from agent.web.ui.components import composer_for_model, extraction_info
 from tests.support.gate_rows import gate_rows
@@ -391,7 +391,7 @@ async def test_slow_reading_gives_back_the_place(tmp_path: Path) -> None:
     for number, file in enumerate(files):
         file.write_bytes(sound("wav", tone(60 + number)))
     with hub_with_whisper():
-        conversations = Conversations(of_page, MemoryStore(), MediaStore(tmp_path / "media"), models, tools=())
+        conversations = build_conversations(of_page, MemoryStore(), MediaStore(tmp_path / "media"), models, tools=())
         assert conversations.attachment_limits == PUBLIC_LIMITS
         conversations.attachment_limits = replace(PUBLIC_LIMITS, seconds=2.0)
         async with conversations.transcriber._queue.slot():  # another message is being read

@@ -13,6 +13,7 @@ from agent.models.catalog import ModelSpec
 from agent.providers.connection import Endpoint, ServedModel
 from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.tools.function_tools import tool
+from agent.web.app import build_conversations
 from agent.web.chat.answers import LiveRun
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
@@ -123,7 +124,7 @@ async def houses_on(name: str, folder: Path, server: Running) -> AsyncGenerator[
         served = tuple(ServedModel(spec, Endpoint(server.base_url)) for spec in specs or (SPEC,))
         settings = Settings(local=LocalSettings(cache_dir=folder), public=public, grace_seconds=grace)
         models = FakeLocalModels(served=served)
-        page = Conversations(settings, store, MediaStore(folder / "media"), models, [note, nap])
+        page = build_conversations(settings, store, MediaStore(folder / "media"), models, [note, nap])
         houses.append(house := House(store, page, lambda: STORES[name](folder, behind)))
         return house
 

@@ -31,6 +31,7 @@ from agent.providers.connection import Endpoint, ServedModel
 from agent.settings import LocalSettings, Settings
 from agent.system.threads import Threads
 from agent.tools.function_tools import tool
+from agent.web.app import build_conversations
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations, OtherModels
 from agent.web.chat.sent_message import MessageId
@@ -111,7 +112,7 @@ class Process:
         store: Any = RemoteStore(world.store, self.network)
         settings = Settings(local=LocalSettings(cache_dir=world.folder))
         served = FakeLocalModels(served=(ServedModel(SPEC, Endpoint("http://127.0.0.1:1/v1")),))
-        self.page = Conversations(settings, store, MediaStore(world.folder), served, [world.note])
+        self.page = build_conversations(settings, store, MediaStore(world.folder), served, [world.note])
         self.page.models.connect = world.connect  # type: ignore[method-assign]
         self._leases = asyncio.create_task(self.page.live_runs.keep_leases(store))
         self._killed: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -26,6 +26,7 @@ from agent.providers.connection import Endpoint, ServedModel
 from agent.rendering.bubbles import Bubble, Turn
 from agent.rendering.markdown import to_blocks
 from agent.settings import LocalSettings, Settings
+from agent.web.app import build_conversations
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.journal import Omitted, StoreJournal
 from agent.web.chat.turns import TurnRenderer, newest_turns
@@ -59,7 +60,7 @@ def chats_of(
     """Return the chats of a page whose models the server at this URL serves. `more` are settings."""
     settings = Settings(local=LocalSettings(cache_dir=folder, downloads=False), **more)
     models = FakeLocalModels(served=tuple(ServedModel(spec, Endpoint(url)) for spec in specs))
-    return Conversations(settings, store or MemoryStore(), MediaStore(folder / "media"), models, tools)
+    return build_conversations(settings, store or MemoryStore(), MediaStore(folder / "media"), models, tools)
 
 
 def html_of(bubble: Bubble) -> str:

@@ -38,7 +38,7 @@ class House:
         self.store, self.busy = MemoryStore(), set[str]()
         self.media = MediaStore(folder)
         quota = StorageQuota(limits, self.store, self.media, folder)
-        self.branches = Branches(self.store, self.media, quota, FOR_EVER, self.busy.__contains__, self.is_answered)
+        self.branches = Branches(self.store, self.media, quota, FOR_EVER, self.is_answered)
         self.record = Conversation(owner="ann", title="Numbers")
 
     async def is_answered(self, conversation: str, _: str) -> bool:

@@ -361,7 +361,7 @@ async def test_changes_and_exports_end_with_their_clients(tmp_path: Path, server
     async with running_app(tmp_path, server.base_url) as app:
         chats = app.state.conversations
         await until(lambda: chats.models.find(""))
-        record, entries = await started(chats._store, "Yes", owner=owner)
+        record, entries = await started(chats.store, "Yes", owner=owner)
         message = f"/conversations/{record.id}/messages/{entries[0].id}"
         for method, path, body in (
             ("PATCH", message, b'{"text": "No"}'),
@@ -380,8 +380,8 @@ async def test_changes_and_exports_end_with_their_clients(tmp_path: Path, server
                     ended.append(path)
 
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(chats._store, "find", reading)
-                patch.setattr(chats._store, "history", reading)
+                patch.setattr(chats.store, "find", reading)
+                patch.setattr(chats.store, "history", reading)
                 statuses[path] = (await asked(app, method, path, body=body, gone=gone, cookie=cookie)).status
             assert ended == [*statuses]
     assert {*statuses.values()} == {499}

@@ -460,10 +460,10 @@ async def test_no_route_of_a_large_chat_holds_the_loop(
         chats = app.state.conversations
         await until(lambda: chats.models.find(""))
         for number in range(60):
-            await chats._store.save(Conversation(owner=owner, title=f"pear {number}"))
-        record, token, asked_in = await stored_chat(chats._store, owner, messages())
+            await chats.store.save(Conversation(owner=owner, title=f"pear {number}"))
+        record, token, asked_in = await stored_chat(chats.store, owner, messages())
         assert (await asked(app, "POST", f"/s/{token}/continue")).status == 499  # hung up, so it is not copied
-        assert {*await chats._store.retention.sizes()} <= {owner, PROBE}
+        assert {*await chats.store.retention.sizes()} <= {owner, PROBE}
         copied, step = await slowest_of(app, "POST", path=f"/s/{token}/continue", cookie=cookie, waits=True)
         slow += [f"copy: {copied:.3f} s in {step[:200]}"] if copied > MOST_SECONDS else []
         for method, path in sorted(routes, key=lambda route: (route[1] == "/own-data", route[0] == "DELETE", route[1])):
@@ -471,7 +471,7 @@ async def test_no_route_of_a_large_chat_holds_the_loop(
                 steps = list[tuple[float, str]]()
                 while len(steps) < 3 and (not steps or steps[-1][0] > MOST_SECONDS):  # a busy machine can be slow
                     if method != "GET":
-                        record, token, asked_in = await stored_chat(chats._store, owner, messages())
+                        record, token, asked_in = await stored_chat(chats.store, owner, messages())
                     parts = request_to_stored(method, path, record, token, asked_in[entry])
                     with longest_step() as longest:
                         answer = await asked(app, method, cookie=cookie, query=query, waits=True, **parts)

@@ -1,6 +1,7 @@
 """A look at one message of a long chat decodes as many messages as in a short one, in every store."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from agent.history import Conversation, Entry, codec, json_files, now
 from agent.i18n.translator import ENGLISH
 from agent.settings import LocalSettings, Settings
 from agent.transfer.export import FORMATS, Exporter, Format
+from agent.web.app import build_conversations
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.links import ChatLinks, LinkChoices
 from agent.web.chat.own_data import OwnData
@@ -27,8 +29,9 @@ class Page(Conversations):
 
     def __init__(self, folder: Path, store: Any) -> None:
         settings = Settings(local=LocalSettings(cache_dir=folder, downloads=False))
-        super().__init__(settings, store, MediaStore(folder / "media"), FakeLocalModels(), tools=[])
-        self.store, self.owner, self.first = store, "", ""
+        made = build_conversations(settings, store, MediaStore(folder / "media"), FakeLocalModels())
+        super().__init__(**{part.name: getattr(made, part.name) for part in fields(made) if part.init})
+        self.owner = self.first = ""
         self.own_data = OwnData(self, store, self.media)
         self.links = ChatLinks(store, settings)
 

@@ -314,10 +314,10 @@ async def test_quota_keeps_what_another_process_answers(build: Build, tmp_path: 
     live = await one.page.send(guest, None, {"text": "!tokens 4000 @20"}, Choices())
     assert live is not None
     limits, media = PublicSettings(stored_mb_of_guests=1), MediaStore(tmp_path / "media")
-    quota = StorageQuota(limits, other.store, media, tmp_path, free=lambda _: 10**12)
+    quota = StorageQuota(limits, other.store, media, tmp_path, other.page.live_runs.is_busy, free=lambda _: 10**12)
 
     async def reserve() -> None:
-        async with quota.reservation(next_guest, other.page.live_runs.is_busy) as reserve:
+        async with quota.reservation(next_guest) as reserve:
             await reserve(1_000_000)
 
     with pytest.raises(Limited, match="no room for this message"):

@@ -47,10 +47,10 @@ class Page:
             await (await self.say(text)).wait_for_end()
 
     async def record(self) -> Any:
-        return await self.conversations._store.get(self.chat, owner="ann")  # pyright: ignore[reportPrivateUsage]
+        return await self.conversations.store.get(self.chat, owner="ann")
 
     async def entries(self) -> list[Entry]:
-        return await self.conversations._store.history(await self.record())  # pyright: ignore[reportPrivateUsage]
+        return await self.conversations.store.history(await self.record())
 
     async def window(self) -> Any:
         return await self.conversations.window("ann", self.chat, CHOICES)

@@ -254,8 +254,8 @@ async def suspended(page: Conversations, owner: str) -> tuple[str, QuestionId]:
     live = await page.send(Asker(owner=owner), None, {"text": SEND}, Choices(tools=True))
     assert live is not None
     await over(page)
-    record = await page._store.get(live.conversation, owner=owner)
-    turn = to_turns(await page._store.history(record))[-1]
+    record = await page.store.get(live.conversation, owner=owner)
+    turn = to_turns(await page.store.history(record))[-1]
     assert turn.question is not None
     return record.id, QuestionId(turn.run, turn.question["id"])
 
@@ -278,7 +278,7 @@ async def test_approval_counts_only_for_its_question(
             assert [(await view_of(page, "ann", one)).turns for one in (chat, other)] == before, name
     assert await there.answer(ann, chat, ALLOW, Choices(), question_id) is not None
     await over(there)
-    [prompt] = (await here._store.history(await here._store.get(other, owner="ann")))[:1]
+    [prompt] = (await here.store.history(await here.store.get(other, owner="ann")))[:1]
     await here.undo("ann", other, prompt.id)
     for page in here, there:
         for late in ((chat, question_id), (other, other_id)):
@@ -317,11 +317,11 @@ async def test_replies_are_bounded_and_forgotten(restarted: Callable[[], Convers
     page.runs.rate_limiter = RateLimiter(None)
     assert await page.answer(ann, live.conversation, "yearly", Choices()) is None
     assert page.replies.get(live.conversation)
-    record = await page._store.get(live.conversation, owner="ann")
-    await page.replies.forget_deleted(page._store)
+    record = await page.store.get(live.conversation, owner="ann")
+    await page.replies.forget_deleted(page.store)
     assert page.replies.get(live.conversation)
-    assert await delete_conversation(page._store, page.media, record, page.live_runs.is_busy)
-    await page.replies.forget_deleted(page._store)
+    assert await delete_conversation(page.store, page.media, record, page.live_runs.is_busy)
+    await page.replies.forget_deleted(page.store)
     assert page.replies.get(live.conversation) is None
     assert page.replies.size == 0
 

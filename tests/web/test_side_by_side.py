@@ -27,10 +27,11 @@ from agent.rendering.bubbles import Turn, edits
 from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.transfer.export import Exporter
 from agent.transfer.portable import read_conversation
+from agent.web.app import build_conversations
 from agent.web.chat import side_by_side
 from agent.web.chat.answers import LiveRun
 from agent.web.chat.choices import Choices
-from agent.web.chat.conversations import Conversations, OtherModels
+from agent.web.chat.conversations import OtherModels
 from agent.web.chat.sent_message import MessageId
 from agent.web.chat.side_by_side import columns_of
 from agent.web.chat.temporary_stores import TemporaryMedia, TemporaryMemory, TemporaryStore
@@ -80,7 +81,7 @@ class House:
         media = TemporaryMedia(MediaStore(folder)._place, self.memory)
         served = tuple(ServedModel(spec, Endpoint(server.base_url)) for spec in SPECS)
         settings = Settings(local=LocalSettings(cache_dir=folder), public=public)
-        self.page = Conversations(settings, self.store, media, Served(served), [], temporary=self.memory)
+        self.page = build_conversations(settings, self.store, media, Served(served), [], memory=self.memory)
 
     async def send(
         self, text: str, chat: str | None = None, others: Sequence[Choices] = OTHERS[:1], **more: Any

@@ -26,9 +26,9 @@ from agent.transfer.export import Exporter
 from agent.transfer.portable import read_conversation
 from agent.transfer.shared import shared_entries
 from agent.web import message_routes
+from agent.web.app import build_conversations
 from agent.web.chat.answers import MOST_STEERING, LiveRun
 from agent.web.chat.choices import Choices
-from agent.web.chat.conversations import Conversations
 from agent.web.chat.sent_message import MessageId
 from agent.web.chat.transcript import to_turns
 from agent.web.chat.visitor import Visitor
@@ -55,7 +55,7 @@ class House:
         self.began = asyncio.Event()
         models = FakeLocalModels(served=(ServedModel(SPEC, Endpoint(server.base_url)),))
         settings = Settings(local=LocalSettings(cache_dir=folder), public=public)
-        self.page = Conversations(settings, self.store, MediaStore(folder), models, tools=[self.look])
+        self.page = build_conversations(settings, self.store, MediaStore(folder), models, tools=[self.look])
         self.is_open.set()
 
     async def look(self) -> str:

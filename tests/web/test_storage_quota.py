@@ -74,8 +74,9 @@ class Room:
     def __init__(self, folder: Path, *, free: int = 10**12, **limits: int) -> None:
         self.store, self.media, self.folder = StickyStore(), MediaStore(folder), folder
         self.busy = set[str]()
-        limit = PublicSettings(**limits)  # type: ignore[arg-type]
-        self.quota = StorageQuota(limit, self.store, self.media, folder, free=lambda _: free)
+        self.is_busy: Callable[[str], bool] = self.busy.__contains__
+        limit, busy = PublicSettings(**limits), lambda id_: self.is_busy(id_)  # type: ignore[arg-type]
+        self.quota = StorageQuota(limit, self.store, self.media, folder, busy, free=lambda _: free)
 
     async def talk(self, owner: str) -> Conversation:
         """Store a conversation with a file."""
@@ -85,7 +86,7 @@ class Room:
         return journal.record
 
     async def reserve(self, visitor: Asker, size: int) -> None:
-        async with self.quota.reservation(visitor, lambda id_: id_ in self.busy) as reserve:
+        async with self.quota.reservation(visitor) as reserve:
             await reserve(size)
 
     async def owners(self) -> set[str]:
@@ -107,7 +108,7 @@ async def test_visitor_has_a_quota(tmp_path: Path) -> None:
 
 async def test_reserved_space_is_used(tmp_path: Path) -> None:
     room = Room(tmp_path, stored_mb_per_visitor=1)
-    async with room.quota.reservation(ANN, lambda _: False) as reserve:
+    async with room.quota.reservation(ANN) as reserve:
         await reserve(600_000)
         with pytest.raises(Limited):
             await room.reserve(ANN, 600_000)
@@ -165,8 +166,8 @@ async def test_guest_who_begins_meanwhile_is_kept(tmp_path: Path) -> None:
         asked.append(id_)
         return id_ == guests[1].id and guests[0].owner not in {folder.name for folder in tmp_path.iterdir()}
 
-    async with room.quota.reservation(GUESTS, busy) as reserve:
-        await reserve(1_000_000)
+    room.is_busy = busy
+    await room.reserve(GUESTS, 1_000_000)
     assert await room.owners() == {guests[1].owner, guests[3].owner}
     assert await room.store.entries(guests[1])
 
@@ -176,7 +177,7 @@ async def test_guest_with_a_reservation_is_kept(tmp_path: Path) -> None:
     room = Room(tmp_path, stored_mb_of_guests=2)
     for number in range(1, 5):
         await room.talk(f"{GUEST_PREFIX}{number}")
-    async with room.quota.reservation(Asker(owner=f"{GUEST_PREFIX}1", guest=True), lambda _: False) as reserve:
+    async with room.quota.reservation(Asker(owner=f"{GUEST_PREFIX}1", guest=True)) as reserve:
         await reserve(10_000)
         await room.reserve(GUESTS, 1_000_000)
     assert await room.owners() == {f"{GUEST_PREFIX}{number}" for number in (1, 4)}
@@ -268,7 +269,7 @@ async def test_address_always_gets_a_hundredth(tmp_path: Path) -> None:
 
 async def test_private_page_has_no_limit(tmp_path: Path) -> None:
     quota = StorageQuota(None, MemoryStore(), MediaStore(tmp_path), tmp_path, free=lambda _: 0)
-    async with quota.reservation(ANN, lambda _: False) as reserve:
+    async with quota.reservation(ANN) as reserve:
         await reserve(10**15)
 
 

@@ -6,6 +6,7 @@ import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from time import time
 from typing import Any
@@ -22,8 +23,8 @@ from agent.history.sql.sqlite import SqliteStore
 from agent.models.catalog import ModelSpec
 from agent.providers.connection import Endpoint, ServedModel
 from agent.settings import LocalSettings, PublicSettings, Settings
+from agent.web.app import build_conversations
 from agent.web.chat.choices import Choices
-from agent.web.chat.conversations import Conversations
 from agent.web.chat.expiry import KEPT_SECONDS, KNOWN_SECONDS, PROBE, ExpiredConversations, OrphanedFiles
 from agent.web.chat.journal import Omitted, StoreJournal, branch
 from agent.web.chat.storage_quota import StorageQuota
@@ -191,8 +192,8 @@ async def test_send_reads_no_folder(tmp_path: Path, model_server: Running, monke
     store, media, models = MemoryStore(), MediaStore(tmp_path / "media"), FakeLocalModels()
     models.served = (ServedModel(SEEING, Endpoint(model_server.base_url)),)
     settings = Settings(local=LocalSettings(cache_dir=tmp_path), public=PublicSettings(stored_mb_per_visitor=1))
-    quota = StorageQuota(settings.public, store, media, tmp_path / "media")
-    page = Conversations(settings, store, media, models, (), quota)
+    quota = partial(StorageQuota, settings.public, store, media, tmp_path / "media")
+    page = build_conversations(settings, store, media, models, quota=quota)
     for number in range(30):
         await media.add(f"other{number}", file_of(100), "one")
     await media.sizes()  # the first message after a start reads the folders

@@ -25,8 +25,8 @@ from agent.providers.connection import Endpoint, ServedModel
 from agent.settings import LocalSettings, Settings
 from agent.tools.function_tools import ask_user, tool
 from agent.transfer.export import Exporter
+from agent.web.app import build_conversations
 from agent.web.chat.choices import Choices
-from agent.web.chat.conversations import Conversations
 from agent.web.chat.own_data import OwnData, OwnDataSummary
 from agent.web.chat.stored_entries import TEMPORARY_GONE
 from agent.web.chat.temporary import CHATS, CHATS_EACH, GONE_SECONDS, TemporaryChats
@@ -86,8 +86,8 @@ class House:
         models = FakeLocalModels(served=(ServedModel(SPEC, Endpoint(endpoint)),))
         settings = Settings(titles=True, local=LocalSettings(cache_dir=folder, downloads=False))
         tools = [ask_user, draw]
-        self.page = Conversations(settings, self.store, self.media, models, tools, temporary=self.memory)
-        forget = self.page._forget_conversation
+        self.page = build_conversations(settings, self.store, self.media, models, tools, memory=self.memory)
+        forget = self.page.temporary.forget
         temporary = TemporaryChats(self.memory, self.page.live_runs, forget, self.clock)
         self.page.temporary = self.page.runs.temporary = temporary
         self.page.branches._temporary = self.page.temporary

@@ -422,7 +422,7 @@ def _portions(rows: Sequence[Row]) -> Iterator[list[str]]:
 
 
 def _expiring(row: Row) -> Conversation:
-    """Return the record in a row of `_EXPIRING`. If its text is damaged, the result has only what the columns have."""
+    """Return the record in a row of `_EXPIRING`, of a damaged text only what the columns have."""
     if record := load_undamaged(row[0]):
         return replace(record, title=row[1], pinned=bool(row[2]))
     ends = datetime.fromtimestamp(row[7], UTC)

@@ -21,7 +21,7 @@ from agent.system.request_queue import RequestQueue, acting_for
 from agent.system.threads import PREPARING, run_to_completion
 from agent.transfer.document import Branch
 from agent.web.chat.answers import STILL_WRITING
-from agent.web.chat.expiry import IsBusy, RetentionPeriods, hidden
+from agent.web.chat.expiry import RetentionPeriods, hidden
 from agent.web.chat.journal import branch
 from agent.web.chat.links import pages_of
 from agent.web.chat.questions import MESSAGE_GONE
@@ -52,13 +52,11 @@ class Branches:
         media: MediaStore,
         quota: StorageQuota,
         periods: RetentionPeriods,
-        is_in_use: IsBusy,
         is_answered: Callable[[str, str], Awaitable[bool]],
         temporary: TemporaryChats | None = None,
     ) -> None:
         self._store, self._media, self._quota = store, media, quota
-        self._periods, self._is_in_use, self._is_answered = periods, is_in_use, is_answered
-        self._temporary = temporary
+        self._periods, self._is_answered, self._temporary = periods, is_answered, temporary
         self._copying, self._copied = RequestQueue(COPIES), Counter[str]()
 
     def is_copying(self, owner: str) -> bool:
@@ -101,7 +99,7 @@ class Branches:
         # The title can be about another version of the first message, which the copy does not have.
         title = record.title if has_first_words(begins, original.begins) else first_words(original.begins[0])
         copied = replace(copied, title=await self._numbered(record.owner, title), summary=record.summary)
-        async with quota.reservation(visitor, self._is_in_use) as reserve:
+        async with quota.reservation(visitor) as reserve:
             await reserve(original.size)
             await self._save_copy(record, original, copied)
         return copied.id

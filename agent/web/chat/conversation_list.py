@@ -86,7 +86,7 @@ class MessagePlace:
 
 @dataclass(frozen=True, slots=True)
 class _Deleted:
-    """A conversation that is hidden since `at`. `record` has the expiry that it had, and `timer` will erase it."""
+    """A conversation that is hidden since `at`. `record` has its former expiry, and `timer` will erase it."""
 
     record: Conversation
     at: datetime

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
 from pydantic_ai.messages import ModelResponse, UserContent
@@ -25,7 +25,7 @@ from agent.messages.prompt import Prompt
 from agent.messages.repair import estimate_tokens, unfinished_text
 from agent.models.catalog import ModelSpec
 from agent.plain_text import off_loop
-from agent.providers.connection import Effort, Models
+from agent.providers.connection import Effort
 from agent.settings import Settings
 from agent.suspension.suspended_run import Resumption, Suspension
 from agent.system.request_queue import RequestQueue, acting_for
@@ -33,17 +33,15 @@ from agent.system.threads import TURNS, run_to_completion
 from agent.tools.function_tools import Tool, Toolset
 from agent.web.chat.answers import STILL_WRITING, AnswersTogether, LiveRun, LiveRuns, RunningAnswers
 from agent.web.chat.attached_documents import with_new_passages
-from agent.web.chat.attachments import PRIVATE_LIMITS, PUBLIC_LIMITS, WRITE_FIRST, check_length, message_parts
+from agent.web.chat.attachments import WRITE_FIRST, AttachmentLimits, check_length, message_parts
 from agent.web.chat.branches import Branches
 from agent.web.chat.choices import Choices, RememberedSettings, requested_choices, set_by_visitor
 from agent.web.chat.conversation_list import ConversationList
-from agent.web.chat.expiry import RetentionPeriods
 from agent.web.chat.journal import branch, request_of
 from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.model_window import WindowUse
 from agent.web.chat.permit import AnswerPermit, AnswerRuns, LostAnswer, RunSetup
 from agent.web.chat.questions import MESSAGE_GONE, QuestionId, Replies, parse_answer
-from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.recovery import GOES_ON, LOST
 from agent.web.chat.sent_message import NO_MESSAGE_ID, MessageId, SentFile, has_typed_text, sent_files, typed_text
 from agent.web.chat.side_by_side import AnswerBranch, BranchJournal, SharedRecord, begins_of
@@ -51,7 +49,6 @@ from agent.web.chat.storage_quota import StorageQuota, size_of
 from agent.web.chat.stored_entries import CHAT_CHANGED, last_prompt, last_turn, record_of, waits_for_answer
 from agent.web.chat.system_prompt import adapt_prompt, own_prompt
 from agent.web.chat.temporary import TemporaryChats
-from agent.web.chat.temporary_stores import TemporaryMemory
 from agent.web.chat.titles import Titles
 from agent.web.chat.transcript import content_parts, is_prompt, is_unfinished, to_turns, unanswered_tool_calls
 from agent.web.chat.views import ChatViews
@@ -76,6 +73,7 @@ class StorageStatus:
 
 log = logging.getLogger(__name__)
 
+Parts = list[UserContent]
 WINDOWS = 2
 """Chats whose use of a window is counted at once. Others wait, and visitors take turns."""
 CONTINUE = _("Continue exactly where you stopped.")
@@ -111,52 +109,30 @@ def _prompt_of(setup: RunSetup) -> Prompt:
     return cast(Prompt, parts[0] if len(parts) == 1 and isinstance(parts[0], str) else parts)
 
 
+@dataclass(eq=False, kw_only=True)
 class Conversations:
-    """All operations of a page on conversations. Owns the live runs."""
+    """All operations of a page on conversations. `agent.web.app.build_conversations` makes the parts."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        store: HistoryStore,
-        media: MediaStore,
-        models: Models,
-        tools: Sequence[Tool | Toolset],
-        quota: StorageQuota | None = None,
-        temporary: TemporaryMemory | None = None,
-    ) -> None:
-        """Take the parts. `store` and `media` must know the chats in the memory `temporary`."""
-        self.settings, self.media = settings, media
-        self.models = ModelMenu.of(settings, models)
-        self.tools = tuple(tools)
-        self.transcriber = Transcriber(settings.local.cache_dir, downloads=settings.local.downloads)
-        self.attachment_limits = PUBLIC_LIMITS if settings.public else PRIVATE_LIMITS
-        # A private page finishes every answer, within `run_seconds`.
-        self.live_runs = LiveRuns(settings.grace_seconds if settings.public else None)
-        self._store, self.storage = store, StorageStatus(store)
-        self._quota = quota or StorageQuota(None, store, media, settings.data_dir)
-        self._measuring = RequestQueue(WINDOWS)
-        self.remembered, self.replies = RememberedSettings(), Replies()
-        self._titles = Titles(settings, store, self.models)
-        self.running = RunningAnswers(store, self.live_runs)
-        periods = RetentionPeriods.of(settings)
-        self.list = ConversationList(store, media, self.running, self.replies, self._titles.is_pending, periods)
-        self.views = ChatViews(store, self.running, self.replies, self.models.name_of)
-        self.temporary = TemporaryChats(temporary or TemporaryMemory(), self.live_runs, self._forget_conversation)
-        in_use = self.list.is_in_use
-        self.branches = Branches(store, media, self._quota, periods, in_use, self.running.is_busy, self.temporary)
-        self.runs = AnswerRuns(
-            settings,
-            store,
-            media,
-            self.models,
-            self.tools,
-            live_runs=self.live_runs,
-            rate_limiter=RateLimiter(settings.public),
-            quota=self._quota,
-            titles=self._titles,
-            temporary=self.temporary,
-            is_in_use=in_use,
-        )
+    settings: Settings
+    store: HistoryStore
+    media: MediaStore
+    models: ModelMenu
+    tools: Sequence[Tool | Toolset]
+    transcriber: Transcriber
+    attachment_limits: AttachmentLimits
+    storage: StorageStatus
+    live_runs: LiveRuns
+    running: RunningAnswers
+    replies: Replies
+    titles: Titles
+    list: ConversationList
+    views: ChatViews
+    temporary: TemporaryChats
+    branches: Branches
+    quota: StorageQuota
+    runs: AnswerRuns
+    remembered: RememberedSettings = field(default_factory=RememberedSettings)
+    _measuring: RequestQueue = field(default_factory=lambda: RequestQueue(WINDOWS), init=False)
 
     # Queries
 
@@ -229,15 +205,15 @@ class Conversations:
         if not message.again:
             return None
         with suppress(NotFound):
-            record = await self._store.get(conversation or message.conversation(owner), owner=owner)
-            if await self._store.find(record, ids=message.for_models(MOST_MODELS)):
+            record = await self.store.get(conversation or message.conversation(owner), owner=owner)
+            if await self.store.find(record, ids=message.for_models(MOST_MODELS)):
                 return record.id
         return None
 
     async def window(self, owner: str, conversation: str, choices: Choices) -> WindowUse | None:
         """Return how a chat fills the window of the chosen model, or None as long as there is no model."""
         spec = self.model_for(owner, choices.model)
-        record = await self._store.get(conversation, owner=owner)
+        record = await self.store.get(conversation, owner=owner)
         if spec is None:
             return None
         with acting_for(owner):
@@ -259,7 +235,7 @@ class Conversations:
     async def drop_summary(self, owner: str, conversation: str) -> None:
         """Let the messages be sent that the summary stands for. Raises `Conflict` while an answer is being written."""
         record = await self._idle(owner, conversation)
-        await self._store.save(replace(record, summary=None))
+        await self.store.save(replace(record, summary=None))
 
     async def send(
         self,
@@ -279,8 +255,8 @@ class Conversations:
         """
         owner, files = visitor.owner, (value or {}).get("files")
         await self._check_not_busy(conversation, owner)
-        record = await record_of(self._store, conversation, owner, message)
-        if not files and await waits_for_answer(self._store, record):
+        record = await record_of(self.store, conversation, owner, message)
+        if not files and await waits_for_answer(self.store, record):
             if others is not None:
                 raise Conflict(_("Answer the model's question first."))
             return await self.answer(visitor, conversation, str((value or {}).get("text") or ""), choices)
@@ -289,7 +265,7 @@ class Conversations:
         async with self.runs.permit(visitor, choices, conversation) as permit:
             parts = await self._parts(value, choices, permit, report)
             if files:  # reading them can take minutes, in which the chat can go on elsewhere
-                record = await record_of(self._store, conversation, owner, message)
+                record = await record_of(self.store, conversation, owner, message)
             return await self._start(record, parts, choices, permit, message)
 
     async def steer(self, visitor: Visitor, conversation: str, text: str, message: MessageId) -> bool:
@@ -320,11 +296,11 @@ class Conversations:
     ) -> LiveRun:
         """Send a message to several models. Nothing is stored if one of them is refused."""
 
-        async def parts(place: int, permit: AnswerPermit) -> list[UserContent]:
+        async def parts(place: int, permit: AnswerPermit) -> Parts:
             return await self._parts(value, choices[place], permit, report)
 
         async def begins(record: Conversation, models: Sequence[str]) -> Sequence[str | None]:
-            return await begins_of(self._store, record, models, each_from_own=others.each_from_own)
+            return await begins_of(self.store, record, models, each_from_own=others.each_from_own)
 
         return await self._answer_side_by_side(visitor, record, choices, parts, begins, message)
 
@@ -333,7 +309,7 @@ class Conversations:
     ) -> LiveRun:
         """Replace the text of a message to several models, each of which has its entry, and ask all again."""
 
-        async def parts(place: int, permit: AnswerPermit) -> list[UserContent]:
+        async def parts(place: int, permit: AnswerPermit) -> Parts:
             return await self._parts_again(record, entries[place], text, permit)
 
         async def begins(_: Conversation, __: Sequence[str]) -> Sequence[str | None]:
@@ -347,7 +323,7 @@ class Conversations:
         visitor: Visitor,
         record: Conversation,
         choices: Sequence[Choices],
-        parts_of: Callable[[int, AnswerPermit], Awaitable[list[UserContent]]],
+        parts_of: Callable[[int, AnswerPermit], Awaitable[Parts]],
         begins_in: Callable[[Conversation, Sequence[str]], Awaitable[Sequence[str | None]]],
         message: MessageId,
     ) -> LiveRun:
@@ -361,17 +337,19 @@ class Conversations:
                 raise InputError(_("Compare two to {most} different models.", most=MOST_MODELS))
             all_parts = [await parts_of(place, permit) for place, permit in enumerate(permits)]
             if record.revision:  # reading files can take minutes, in which the chat can go on elsewhere
-                record = await self._store.get(record.id, owner=record.owner)
+                record = await self.store.get(record.id, owner=record.owner)
             begins = await begins_in(record, models)
             shared, ids = SharedRecord(record, begins), MessageId(message.value or new_id()).for_models(len(models))
-            if message.value and record.revision and await self._store.find(record, ids=ids):
+            if message.value and record.revision and await self.store.find(record, ids=ids):
                 raise Conflict(CHAT_CHANGED)  # it was sent twice at once, and the other one has stored some
             setups = [
-                await self._set_up(
-                    replace(record, head_id=begin), parts, one, permit, MessageId(id_), AnswerBranch(shared, place, ids)
+                await self.runs.set_up(
+                    *(replace(record, head_id=begin), one, permit, parts),
+                    message=MessageId(ids[place]),
+                    branch=AnswerBranch(shared, place, ids),
                 )
-                for place, (begin, parts, one, permit, id_) in enumerate(
-                    zip(begins, all_parts, choices, permits, ids, strict=True)
+                for place, (begin, one, permit, parts) in enumerate(
+                    zip(begins, choices, permits, all_parts, strict=True)
                 )
             ]
             # Nothing waits between the beginnings, so that no page sees some of them without the others.
@@ -398,7 +376,7 @@ class Conversations:
 
     async def _parts(
         self, value: dict[str, Any] | None, choices: Choices, permit: AnswerPermit, report: ReportProgress | None
-    ) -> list[UserContent]:
+    ) -> Parts:
         """Return the parts of a message for the model of this permit."""
         if (value or {}).get("files"):
             permit.reservation.count_for_all()
@@ -423,7 +401,7 @@ class Conversations:
         """
         check_length(text)
         record = await self._idle(visitor.owner, conversation)
-        entries, conversation = await last_turn(self._store, record), record.id
+        entries, conversation = await last_turn(self.store, record), record.id
         turns = await TURNS.run(to_turns, entries, replies=self.replies.get(conversation))
         turn = turns[-1] if turns else None
         if turn is None or turn.question is None:
@@ -492,9 +470,9 @@ class Conversations:
         lost run. Raises `Conflict` if this was done already, or only the visitor may decide.
         """
         record = await self._idle(visitor.owner, conversation)
-        events = await self._store.runs.events(run_id, owner=visitor.owner)
+        events = await self.store.runs.events(run_id, owner=visitor.owner)
         request, reason = request_of(events), events[-1].value.get(GOES_ON) if events else None
-        entries = await last_turn(self._store, record)
+        entries = await last_turn(self.store, record)
         known = (run_id, request.instead_of, events[0].value.get("continues")) if request and reason else ()
         if request is None or not entries or entries[-1].note.run_id not in known:
             raise Conflict(CHAT_CHANGED)
@@ -526,12 +504,12 @@ class Conversations:
         check_length(text)
         await self._check_not_busy(conversation, visitor.owner)
         record = await self._idle(visitor.owner, conversation)
-        found = await self._store.find(record, ids=[entry_id])
+        found = await self.store.find(record, ids=[entry_id])
         if not any(map(is_prompt, found)) or not await self._is_shown(record, entry_id):
             raise Conflict(MESSAGE_GONE)
         [entry] = found
         if compared := tuple(dict.fromkeys(entry.note.compared))[:MOST_MODELS]:
-            all_ = sorted(await self._store.find(record, ids=compared), key=lambda one: compared.index(one.id))
+            all_ = sorted(await self.store.find(record, ids=compared), key=lambda one: compared.index(one.id))
             entries = [one for one in all_ if self.models.get(one.note.model)]
             if len(entries) > 1:
                 return await self._edit_for_all(visitor, record, entries, text, choices)
@@ -543,7 +521,7 @@ class Conversations:
         """Remove the last message and its answer. Return its typed text. Raises `Conflict` like `retry`."""
         entry, record, _ = await self._find_last(owner, conversation, entry_id)
         await self._check_not_busy(conversation, owner)  # an answer can have begun while the messages were read
-        await self._store.save(branch(record, entry.parent_id))
+        await self.store.save(branch(record, entry.parent_id))
         return typed_text(entry)
 
     async def files_of_last(self, owner: str, conversation: str | None, entry_id: str) -> AsyncGenerator[SentFile]:
@@ -556,52 +534,47 @@ class Conversations:
         """Forget what is only in memory: the owner's keys, settings and address, and these erased conversations."""
         self.models.keys.forget(owner)
         self.remembered.forget(owner)
-        self._quota.forget(owner)
+        self.quota.forget(owner)
         for conversation in conversations:
-            self._forget_conversation(conversation)
+            self.temporary.forget(conversation)
 
     async def aclose(self) -> None:
         """End the runs, save what they had, and close the connections."""
         await self.temporary.aclose()
         await self.live_runs.close()
-        await self._titles.aclose()
+        await self.titles.aclose()
         await self.list.aclose()
         await self.models.aclose()
 
     # Helpers
-
-    def _forget_conversation(self, conversation: str) -> None:
-        self.runs.histories.forget(conversation)
-        self.replies.forget(conversation)
-        self.list.forget(conversation)
 
     async def _find_last(
         self, owner: str, conversation: str | None, entry_id: str
     ) -> tuple[Entry, Conversation, Sequence[Entry]]:
         """Return the visitor's last message, and the entries of its turn. Raises `Conflict` if its id differs."""
         record = await self._idle(owner, conversation)
-        entries = await last_turn(self._store, record)
+        entries = await last_turn(self.store, record)
         return last_prompt(entries, entry_id), record, entries
 
     async def _is_shown(self, record: Conversation, entry_id: str) -> bool:
         """Return True if the entry is on the branch that is shown."""
-        return not record.branches or record.head_id in await self._store.following(record, entry_id)
+        return not record.branches or record.head_id in await self.store.following(record, entry_id)
 
     async def _idle(self, owner: str, conversation: str | None) -> Conversation:
         """Return a stored conversation in which no answer is being written. Raises `Conflict` and `NotFound`."""
         if conversation is None:
             raise Conflict(MESSAGE_GONE)
         await self._check_not_busy(conversation, owner)
-        return await self._store.get(conversation, owner=owner)
+        return await self.store.get(conversation, owner=owner)
 
     async def _save_summary(self, record: Conversation, summary: ChatSummary | None, cost: float) -> None:
         """Store the summary with what the conversation is now, after the answer that is being written."""
         for _attempt in range(SAVES):
             if live := await self.running.get(record.id, record.owner):
                 await live.wait_for_end()
-            record = await self._store.get(record.id, owner=record.owner)
+            record = await self.store.get(record.id, owner=record.owner)
             with suppress(Conflict):
-                await self._store.save(replace(record, summary=summary, cost=record.cost + cost))
+                await self.store.save(replace(record, summary=summary, cost=record.cost + cost))
                 return
         raise Conflict(CHAT_CHANGED)
 
@@ -616,33 +589,16 @@ class Conversations:
         parts = await self._parts_again(record, entry, text, permit)
         return await self._start(branch(record, entry.parent_id), parts, choices, permit)
 
-    async def _parts_again(
-        self, record: Conversation, entry: Entry, text: str | None, permit: AnswerPermit
-    ) -> list[UserContent]:
+    async def _parts_again(self, record: Conversation, entry: Entry, text: str | None, permit: AnswerPermit) -> Parts:
         """Return the parts of a stored message for the model of this permit, with another text if there is one."""
         permit.reservation.count_for_all()  # reads files
         [message] = await with_data(self.media, record.owner, [entry.message])
-        parts: list[UserContent] = content_parts(replace(entry, message=message))
+        parts: Parts = content_parts(replace(entry, message=message))
         if text is not None:
             parts = [text, *(parts[1:] if has_typed_text(entry) else parts)]  # typed text comes before files
         parts = await with_new_passages(without_passages(parts), permit.connection.spec)
         await permit.reserve(size_of(parts))
         return parts
-
-    async def _set_up(
-        self,
-        record: Conversation,
-        parts: list[UserContent],
-        choices: Choices,
-        permit: AnswerPermit,
-        message: MessageId,
-        branch: AnswerBranch | None = None,
-    ) -> RunSetup:
-        """Prepare the run, and reserve room for what is added to the message."""
-        setup = await self.runs.set_up(record, choices, permit, parts, message=message, branch=branch)
-        if more := [part for part in setup.parts if part not in parts]:  # passages of earlier documents
-            await permit.reserve(size_of(more))
-        return setup
 
     def _begin(self, setup: RunSetup, permit: AnswerPermit, *, is_beside: bool = False) -> LiveRun:
         """Begin the run of a new message."""
@@ -652,14 +608,14 @@ class Conversations:
     async def _start(
         self,
         record: Conversation,
-        parts: list[UserContent],
+        parts: Parts,
         choices: Choices,
         permit: AnswerPermit,
         message: MessageId = NO_MESSAGE_ID,
     ) -> LiveRun:
         """Start the run and return it once the user's message is stored."""
         record = await self.runs.fitting(record, choices, permit, estimate_tokens(parts))
-        setup = await self._set_up(record, parts, choices, permit, message)
+        setup = await self.runs.set_up(record, choices, permit, parts, message=message)
         live = self._begin(setup, permit)
         # If the caller is cancelled, the run goes on. Only the first write shows whether the message is stored.
         try:

@@ -329,7 +329,7 @@ async def _remove_files(
 
 
 PROBE = "readiness"
-"""The owner of the records that the app writes for itself, as `agent.web.health` does. No visitor can be this owner."""
+"""The owner of the records of the app itself, see `agent.web.health`. No visitor can be this owner."""
 
 
 KEPT_SECONDS = 24 * 3600.0
@@ -339,7 +339,7 @@ LAST_USE = "last-use"
 KNOWN_SECONDS = 3600.0
 """Seconds after which a history is no new one. An older one that is empty was emptied, and not lost."""
 _LOSS, NEVER = "lost-history", datetime(2999, 1, 1, tzinfo=UTC)
-"""The id of the record whose title is the time at which the history was found to be empty, and when it expires."""
+"""The id of the record whose title is when the history was found to be empty, and when that expires."""
 
 
 class OrphanedFiles:

@@ -290,7 +290,7 @@ class Importer:
         ended, time = asyncio.Event(), asyncio.timeout(self._longest.total_seconds())
         self._storing[visitor.owner] = ended
         try:
-            async with time, self._quota.reservation(visitor, self._is_busy) as reserve:
+            async with time, self._quota.reservation(visitor) as reserve:
                 yield await self._store.list(visitor.owner, limit=MAX_CONVERSATIONS), reserve
                 await run_to_completion(self._show_stored(outcome.new))
                 self._check_not_stopped(visitor.owner)
@@ -502,7 +502,7 @@ async def _reserve(reserve: Reserve, size: int) -> None:
 def _added(
     stored: Conversation, stored_ids: Sequence[str], conversation: ImportedConversation
 ) -> tuple[Conversation, list[Entry], dict[str, FileSource]]:
-    """Return the record with what a newer export of its chat adds to its entries, the new entries, and their files.
+    """Return the record with what a newer export of its chat adds to it, the new entries, and their files.
 
     The new branch is shown if the visitor has not gone on with the chat here.
     """

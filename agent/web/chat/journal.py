@@ -376,7 +376,7 @@ class Omitted:
 
 
 class StoreJournal:
-    """Appends a run's messages to a conversation, one save each. Owns the newest record and the event log of the run.
+    """Appends a run's messages to a conversation, one save each. Owns the newest record and the event log.
 
     `omitted` is the part of the history that the model is not sent. `periods` are the retention periods. `request` is
     stored for other processes. `message` is the id of the first message that is written.

@@ -140,7 +140,7 @@ class ChatLinks:
         return link.owner
 
     async def _files_of(self, record: Conversation) -> Set[str]:
-        """Return the ids of the files on the branch of a record. Reads one branch at a time, and readers take turns."""
+        """Return the ids of the files on the branch of a record. Readers take turns, with one branch each."""
         branch = (record.id, record.head_id or "")
         if (known := self._remembered(branch)) is not None:
             return known

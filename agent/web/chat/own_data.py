@@ -80,7 +80,7 @@ class OwnData:
         if self._importer is not None:
             await self._importer.stop(owner)
         began = time()
-        records = await self._records(owner)
+        records = await self._all_conversations(owner)
         deleted = {record.id for record in records}
         for _attempt in range(ATTEMPTS):  # a conversation that was saved since it was read needs another one
             if not records:
@@ -90,7 +90,7 @@ class OwnData:
             if not await delete_unused(self._store, self._media, owner, records, is_busy):
                 for record in records:
                     await delete_conversation(self._store, self._media, record, is_busy)
-            records = [record for record in await self._records(owner) if record.id in deleted]
+            records = [record for record in await self._all_conversations(owner) if record.id in deleted]
         self._conversations.forget(owner, deleted.difference(record.id for record in records))
         await self._remove_files(owner, began)
         return await self.summary(owner)
@@ -114,7 +114,7 @@ class OwnData:
             offset += len(page)
         return [*records.values()]
 
-    async def _records(self, owner: str) -> Sequence[Conversation]:
+    async def _all_conversations(self, owner: str) -> Sequence[Conversation]:
         """Return all conversations of the owner, also those that have expired and are not erased yet."""
         records = {record.id: record for record in await self._listed(owner)}
         seen = set[str]()

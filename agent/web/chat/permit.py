@@ -15,7 +15,7 @@ from agent.errors import AgentError, InputError
 from agent.files.long_documents import with_passages
 from agent.files.references import with_data
 from agent.files.store import MediaStore
-from agent.history import ChatSummary, Conversation, HistoryStore
+from agent.history import ChatSummary, Conversation
 from agent.i18n.text import LocalizedText, _, joined
 from agent.i18n.translator import Translator
 from agent.limits import Limits
@@ -35,7 +35,7 @@ from agent.tools.function_tools import Tool, Toolset
 from agent.web.chat.answers import LiveRun, LiveRuns
 from agent.web.chat.attached_documents import TOO_LONG, documents_of
 from agent.web.chat.choices import Choices
-from agent.web.chat.expiry import IsBusy, RetentionPeriods
+from agent.web.chat.expiry import RetentionPeriods
 from agent.web.chat.journal import Omitted, RunRequest, StoreJournal
 from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.model_window import FULL, WindowUse, end_of, reported_tokens, sent_history, summarizable
@@ -165,28 +165,25 @@ def _answer_tokens(spec: ModelSpec, most: int | None) -> int:
 
 
 class AnswerRuns:
-    """The parts that all runs of answers share. `is_in_use` tells whether a conversation must not be erased."""
+    """Begins the runs of answers, and owns what they share."""
 
     def __init__(
         self,
         settings: Settings,
-        store: HistoryStore,
         media: MediaStore,
         models: ModelMenu,
         tools: Sequence[Tool | Toolset],
         *,
+        histories: RecentHistories,
         live_runs: LiveRuns,
         rate_limiter: RateLimiter,
         quota: StorageQuota,
         titles: Titles,
         temporary: TemporaryChats,
-        is_in_use: IsBusy,
     ) -> None:
-        self.models, self.live_runs, self.histories = models, live_runs, RecentHistories(store)
+        self.models, self.live_runs, self.histories, self.rate_limiter = models, live_runs, histories, rate_limiter
         self._settings, self._media, self._tools = settings, media, tuple(tools)
-        self.rate_limiter = rate_limiter
-        self._quota, self._titles, self._is_in_use = quota, titles, is_in_use
-        self.temporary = temporary
+        self._quota, self._titles, self.temporary = quota, titles, temporary
         self.vectors = RecentVectors(embedder_of(settings.embeddings))
 
     @asynccontextmanager
@@ -203,7 +200,7 @@ class AnswerRuns:
         quota = self.temporary if is_temporary(conversation) else self._quota
         with self.rate_limiter.reserve_answer(visitor) as reservation:
             connection, owns_connection = await self.models.connect(visitor.owner, choices.model, visitor.login)
-            async with quota.reservation(visitor, self._is_in_use) as reserve:
+            async with quota.reservation(visitor) as reserve:
                 permit = AnswerPermit(connection, owns_connection, reservation, self.models, visitor, reserve)
                 try:
                     yield permit
@@ -223,7 +220,7 @@ class AnswerRuns:
         message: MessageId = NO_MESSAGE_ID,
         branch: AnswerBranch | None = None,
     ) -> RunSetup:
-        """Read the history of `record` and prepare a run that continues it.
+        """Read the history of `record`, prepare a run that continues it, and reserve room for cited passages.
 
         `new_parts` are the parts of the new message, whose id is `message`, or the answers that resume a suspended run.
         `branch` is the place of the answer if other models answer the same message.
@@ -235,12 +232,15 @@ class AnswerRuns:
         entries, messages = history.entries, [entry.message for entry in history.entries]
         use_tools = choices.tools and spec.tools != "none"
         documents = await documents_of(record.owner, messages, new_parts, spec, media)
+        typed = new_parts
         if not (resumed or use_tools):
             new_parts = await with_passages(new_parts, documents, spec)
         options, system = run_options(settings, spec, choices), _system_message(settings, spec, choices)
         room, new = _room(spec, options.max_tokens), estimate_tokens([system, *new_parts])
         if new > room:
             raise InputError(LocalizedText(TOO_LONG, {"count": new, "model": spec.label, "most": room}))
+        if passages := [part for part in new_parts if part not in typed]:
+            await permit.reserve(size_of(passages))
         sent = await off_loop(
             messages,
             *(sent_history, record.summary, entries, room),
@@ -302,7 +302,7 @@ class AnswerRuns:
         )
 
     async def summarize(self, record: Conversation, choices: Choices, permit: AnswerPermit) -> Conversation:
-        """Return the record with a summary of the first turns, which the permit's model writes. Nothing is stored.
+        """Return the record with a summary of its first turns by the permit's model. Nothing is stored.
 
         Raises `InputError` if there are too few turns, and the error of a model that writes none.
         """
@@ -335,7 +335,7 @@ class AnswerRuns:
         return replace(record, summary=summary, cost=record.cost + (result.cost or 0.0))
 
     async def fitting(self, record: Conversation, choices: Choices, permit: AnswerPermit, new: int) -> Conversation:
-        """Return the record with a new summary if it is full with `new` tokens more, and the owner wants it by itself.
+        """Return the record, with a new summary if `new` more tokens fill it and the settings are "auto".
 
         A failure is logged: the oldest messages are then left out.
         """
@@ -360,7 +360,7 @@ class AnswerRuns:
         quota, is_taken = self.temporary if is_temporary(live.conversation) else self._quota, False
         give_back = self.rate_limiter.count_message(visitor)
         try:
-            async with quota.reservation(visitor, self._is_in_use) as reserve:
+            async with quota.reservation(visitor) as reserve:
                 await reserve(size_of([text]))
                 is_taken = await live.steer(text, id_)
         finally:

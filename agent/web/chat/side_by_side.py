@@ -227,7 +227,7 @@ class ColumnsTurn:
 
     @property
     def is_shown(self) -> bool:
-        """Implement `GrowingTurn.is_shown`. One that fails leaves the chat to the next one, see `SharedRecord`."""
+        """Implement `GrowingTurn.is_shown`. One that fails leaves the chat to the next (`SharedRecord`)."""
         turn = self.turn(0.0)
         return not _has_failed(turn) or all(map(_has_failed, turn.columns))
 

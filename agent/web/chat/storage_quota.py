@@ -46,6 +46,7 @@ class StorageQuota:
     guests or all visitors together would have too much, the guests that were away for longest lose their conversations,
     because nobody can come back to these. Nothing else is deleted. Processes that share a store count what is stored,
     but not what the others are about to store: messages that are sent to several at once can exceed a limit together.
+    `is_in_use` tells whether a conversation must not be deleted.
     """
 
     def __init__(
@@ -54,11 +55,12 @@ class StorageQuota:
         store: HistoryStore,
         media: MediaStore,
         folder: Path,
+        is_in_use: IsBusy = lambda _: False,
         *,
         free: Callable[[Path], int] | None = None,
     ) -> None:
         self._limits, self._store, self._media = limits, store, media
-        self._folder, self._free_bytes = folder, free or _free_bytes
+        self._folder, self._is_in_use, self._free_bytes = folder, is_in_use, free or _free_bytes
         self._lock = asyncio.Lock()
         self._reserved = Counter[str]()
         """The bytes that this process is about to store, by owner."""
@@ -66,7 +68,7 @@ class StorageQuota:
         """The last network address of each visitor, the most recent visitor last. Only in memory."""
 
     @asynccontextmanager
-    async def reservation(self, visitor: Visitor, is_busy: IsBusy) -> AsyncGenerator[Reserve]:
+    async def reservation(self, visitor: Visitor) -> AsyncGenerator[Reserve]:
         """Allow a message to be stored in the block. Its reservation counts until the block ends."""
         reserved = 0
 
@@ -75,7 +77,7 @@ class StorageQuota:
             if self._limits is None:
                 return
             async with self._lock:
-                await self._make_room(self._limits, visitor, size, is_busy)
+                await self._make_room(self._limits, visitor, size)
                 self._reserved[visitor.owner] += size
                 reserved += size
 
@@ -85,18 +87,18 @@ class StorageQuota:
             self._reserved[visitor.owner] -= reserved
             self._reserved += Counter()  # drops owners at zero
 
-    async def _make_room(self, limits: PublicSettings, visitor: Visitor, size: int, is_busy: IsBusy) -> None:
+    async def _make_room(self, limits: PublicSettings, visitor: Visitor, size: int) -> None:
         """Delete what must go, or raise `Limited`. Deletes nothing if the message would still be refused."""
         if not visitor.guest:
             await self._check_visitor(limits, visitor, size)
         tried = {visitor.owner}
         while (excess := await self._excess(limits, visitor, size)) > 0:
-            guests = await self._oldest_guests(excess, tried, is_busy)
+            guests = await self._oldest_guests(excess, tried)
             if not guests:
                 raise Limited(_FULL)
             for owner, records in guests.items():
                 tried.add(owner)
-                await self._delete_guest(owner, records, is_busy)
+                await self._delete_guest(owner, records)
 
     async def _check_visitor(self, limits: PublicSettings, visitor: Visitor, size: int) -> None:
         """Raise `Limited` if a visitor with a cookie, or all visitors at their address, would have too much."""
@@ -122,9 +124,7 @@ class StorageQuota:
             raise Limited(_FULL)
         self._remember(visitor.owner, visitor.address)
 
-    async def _oldest_guests(
-        self, missing: float, tried: set[str], is_busy: IsBusy
-    ) -> dict[str, Sequence[Conversation]]:
+    async def _oldest_guests(self, missing: float, tried: set[str]) -> dict[str, Sequence[Conversation]]:
         """Return the conversations of the guests that were away for longest, enough to free `missing` bytes.
 
         Returns nothing if that is not possible. Guests in `tried` and guests that are active stay.
@@ -136,13 +136,13 @@ class StorageQuota:
             if owner in tried or self._reserved[owner]:
                 continue
             records = await self._records(owner)
-            if records and not any([await self._is_answered(record, is_busy) for record in records]):
+            if records and not any([await self._is_answered(record) for record in records]):
                 found[owner] = records
                 missing -= size + files.get(owner, 0)
         return found if missing <= 0 else {}
 
-    async def _is_answered(self, record: Conversation, is_busy: IsBusy) -> bool:
-        return is_busy(record.id) or await self._store.runs.would_lose(record)
+    async def _is_answered(self, record: Conversation) -> bool:
+        return self._is_in_use(record.id) or await self._store.runs.would_lose(record)
 
     async def _records(self, owner: str) -> Sequence[Conversation]:
         """Return all conversations of a guest. Each has an expiry."""
@@ -152,10 +152,10 @@ class StorageQuota:
             found += [record for record in page if record.owner == owner]
         return found
 
-    async def _delete_guest(self, owner: str, records: Sequence[Conversation], is_busy: IsBusy) -> None:
+    async def _delete_guest(self, owner: str, records: Sequence[Conversation]) -> None:
         """Delete a guest's conversations and files, unless the guest is back."""
         try:
-            await delete_unused(self._store, self._media, owner, records, is_busy)
+            await delete_unused(self._store, self._media, owner, records, self._is_in_use)
         except HistoryError as error:
             log.warning("a guest's conversations could not be deleted: %s", error)
 

@@ -14,7 +14,6 @@ from agent.errors import Limited
 from agent.history import Conversation
 from agent.i18n.text import _
 from agent.web.chat.answers import STOP_SECONDS, LiveRun, LiveRuns
-from agent.web.chat.expiry import IsBusy
 from agent.web.chat.storage_quota import Reserve
 from agent.web.chat.temporary_stores import FULL, TemporaryChat, TemporaryMemory
 from agent.web.chat.visitor import Visitor
@@ -46,7 +45,7 @@ class TemporaryChats:
         forget: Callable[[str], None],
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self._memory, self._live_runs, self._forget, self._clock = memory, live_runs, forget, clock
+        self._memory, self._live_runs, self.forget, self._clock = memory, live_runs, forget, clock
         self._reserved = 0
         self._timer: asyncio.TimerHandle | None = None
         self._ending = set[asyncio.Task[None]]()
@@ -105,7 +104,7 @@ class TemporaryChats:
                 self._erase(chat)
 
     @asynccontextmanager
-    async def reservation(self, visitor: Visitor, _is_busy: IsBusy) -> AsyncGenerator[Reserve]:
+    async def reservation(self, visitor: Visitor) -> AsyncGenerator[Reserve]:
         """Reserve memory for a message, as `StorageQuota.reservation` reserves room in the store."""
         reserved = 0
 
@@ -134,7 +133,7 @@ class TemporaryChats:
     def _erase(self, chat: TemporaryChat) -> None:
         """Erase a chat and cancel its answer, which writes its end to what nobody can read any more."""
         del self._memory.chats[chat.id]
-        self._forget(chat.id)
+        self.forget(chat.id)
         if running := self._live_runs.of(chat.id):
             for live in running:
                 live.run.cancel("client_disconnect")
