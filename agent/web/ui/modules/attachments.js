@@ -5,11 +5,12 @@ import { upload } from "../composer/modules/files.js";
 import { composer, fileOf } from "./composer.js";
 import { write } from "./gradio.js";
 import { inTurn, request } from "./network.js";
-import { $, box, button, editor, hint, language, load, make, nameOf, root, said, when } from "./shared.js";
+import { $, box, button, editor, hint, language, load, make, nameOf, root, said, shown, when } from "./shared.js";
 
 takeDrops();
 offerLinks();
 offerCamera();
+takeFilms();
 openFiles();
 
 function pressable(text, then, name = "") {
@@ -232,7 +233,7 @@ function offerCamera() {
   // What the chosen model takes, or what can be extracted for it.
   const offer = () => {
     const { takes = "", accept = "" } = $("#about [data-takes]")?.dataset ?? {};
-    editor.picker.accept = accept;
+    editor.picker.accept = accept && `${accept},video/*`;
     editor.offerMicrophone(takes.includes("audio"));
     if (!takes.includes("image") || !navigator.mediaDevices?.getUserMedia) opener.remove();
     else if (!opener.isConnected) editor.place("camera", opener);
@@ -240,6 +241,36 @@ function offerCamera() {
   when("#about", (about) => {
     new MutationObserver(offer).observe(about, { childList: true, subtree: true, attributeFilter: ["data-takes"] });
     offer();
+  });
+}
+
+// A model gets a video as pictures with their times, and its sound. They are made here, in the browser.
+function takeFilms() {
+  let loads = 0;
+  document.addEventListener("composer:attach", async (event) => {
+    const { takes = "" } = $("#about [data-takes]")?.dataset ?? {}, { files } = event.detail;
+    const films = files.filter(({ type }) => type.startsWith("video/"));
+    const wanted = { pictures: takes.includes("image"), sound: takes.includes("audio") };
+    if (!films.length || !(wanted.pictures || wanted.sound)) return; // the server says why
+    event.preventDefault();
+    const rest = files.filter((one) => !films.includes(one)), chat = shown.conversation;
+    if (rest.length) editor.attach(rest);
+    for (const film of films) {
+      let isMade = false;
+      hint(said.film_reading.replace("{name}", () => film.name), () => !isMade, 600);
+      const told = await import(`./film.js#${loads}`).then(({ partsOf }) => partsOf(film, wanted)).then((parts) => {
+        if (chat && shown.conversation !== chat) return said.film_left;
+        if (!parts.length) return said.film_empty;
+        editor.attach(parts);
+        const pictures = parts.filter(({ type }) => type.startsWith("image/")).length;
+        return parts.length > pictures ? said.film_parts.replace("{count}", pictures) : said.film_pictures.replace("{count}", pictures);
+      }, (error) => {
+        loads++;
+        return error instanceof RangeError ? said.film_long : said.film_unreadable;
+      });
+      isMade = true;
+      hint(told.replace("{name}", () => film.name), undefined, 12);
+    }
   });
 }
 
@@ -266,7 +297,8 @@ function openFiles() {
   document.addEventListener("composer:open", async ({ detail: { file, item, isPicture } }) => {
     if (!isPicture) return box().readOnly || show(file);
     const viewer = await load("viewer").catch(() => hint(said.chats_failed));
-    viewer?.pictures([...document.querySelectorAll("#composer .open-picture img")], $("img", item));
+    const remove = (address) => composer.change(({ text, files }) => ({ text, files: files.filter(({ url }) => url !== address) }));
+    viewer?.pictures([...document.querySelectorAll("#composer .open-picture img")], $("img", item), remove);
   });
 
   // The dialog
