@@ -219,6 +219,26 @@ def sound(format_: str, samples: Samples | None = None, *, rate: int = 48_000) -
     return out.getvalue()
 
 
+def video(colours: list[tuple[int, int, int]], *, size: tuple[int, int] = (320, 180)) -> bytes:
+    """Return a WebM that shows each colour for a second, with a tone."""
+    out = io.BytesIO()
+    with av.open(out, "w", format="webm") as file:
+        shown: Any = file.add_stream("libvpx", rate=5)
+        shown.width, shown.height, shown.pix_fmt = *size, "yuv420p"
+        heard: Any = file.add_stream("libopus", rate=48_000, layout="mono")
+        given: Any = av.AudioFrame.from_ndarray(tone(len(colours)).reshape(1, -1), "flt", "mono")
+        given.sample_rate = 48_000
+        resampler = av.AudioResampler(format=heard.format.name, layout="mono", rate=48_000, frame_size=960)
+        for colour in colours:
+            frame = av.VideoFrame.from_ndarray(np.full((size[1], size[0], 3), colour, np.uint8), "rgb24")
+            for _ in range(5):
+                file.mux(shown.encode(frame))
+        file.mux(shown.encode(None))
+        for frame in [*resampler.resample(given), *resampler.resample(None), None]:
+            file.mux(heard.encode(frame))
+    return out.getvalue()
+
+
 def ready(samples: Samples | None = None) -> bytes:
     """Return a WAV in the form that every model accepts."""
     out = io.BytesIO()

@@ -189,7 +189,7 @@ def test_page_has_one_entry_and_no_circle() -> None:
     graph = {name: {one or other for one, other in found} for name, found in imports.items()}
     order = [*TopologicalSorter(graph).static_order()]  # raises an error for a circle
     assert {*order} == {*sources}
-    assert {*order} - {one for found in graph.values() for one in found} == {"page", *LAZY}
+    assert {*order} - {one for found in graph.values() for one in found} == {"page", "film", *LAZY}
     for name, source in sources.items():
         assert not re.search(r"\bwindow\.\w+ = |\.prototype\.\w+ = |defineProperty\(window", source) or name == "gradio"
         assert set(re.findall(r'load\("(\w+)"\)', source)) <= {*LAZY}

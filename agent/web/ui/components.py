@@ -198,12 +198,14 @@ def render_attachments(
     missing = missing or {}
     for plan in merge_usual(merge_refusals(planned)):
         text = translator(plan.text)
+        is_plain = plan.outcome != "refused" and not text
         if plan.outcome != "refused" and plan.name:
             text = translator(_("{name}: {plan}", name=plan.name, plan=text)) if text else plan.name
         ready = [spec for spec in plan.others if not missing.get(spec.id)]
         offered = (ready or plan.others)[:MAX_SUGGESTED_MODELS]
         others = "".join(_model_button(spec, missing.get(spec.id, "")) for spec in offered)
-        rows.append(f'<li class="{plan.outcome.split()[0]}"><span>{html.escape(text)}</span>{others}</li>')
+        kind = plan.outcome.split()[0] + " sr-only" * is_plain  # the chip says all of it
+        rows.append(f'<li class="{kind}"><span>{html.escape(text)}</span>{others}</li>')
     return f'<div role="status"><ul>{"".join(rows)}</ul></div>' if rows else ""
 
 

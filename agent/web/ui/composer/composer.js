@@ -5,7 +5,7 @@ import { composes, imported, isSoft, make, sends, styled } from "../transcript/e
 const PLACES = ["attach", "camera", "prompts", "microphone", "options", "later", "send"];
 
 /**
- * Draw a composer. Its events are called `composer:send` (with the message), `composer:later` (an answer runs),
+ * Draw a composer. Its events are called `composer:attach` (with `files`; a listener that prevents it attaches others), `composer:send` (with the message), `composer:later` (an answer runs),
  * `composer:stop`, `composer:changed` (its value was set), `composer:files` (other files are attached) and `composer:open` (of a `file` of these).
  * @param {{labels: Record<string, string>, language: string, root: string, largest?: number}} options
  *   `root` is the path of the app, and `largest` the most bytes of a file.
@@ -23,7 +23,7 @@ export function mount({ labels, language, root, largest }) {
   let late = /** @type {((files: any[]) => void) | undefined} */ (undefined); // gets what is recorded for a chat that was left
 
   const fire = (/** @type {string} */ name, /** @type {any} */ detail = {}) =>
-    element.dispatchEvent(new CustomEvent(`composer:${name}`, { detail, bubbles: true }));
+    element.dispatchEvent(new CustomEvent(`composer:${name}`, { detail, bubbles: true, cancelable: true }));
   const say = (/** @type {string} */ text, /** @type {(() => void) | false} */ again = false) => {
     problem.textContent = text;
     if (!again) return;
@@ -103,7 +103,7 @@ export function mount({ labels, language, root, largest }) {
   });
   const attach = (/** @type {File[]} */ given) => {
     area.focus();
-    return files.attach(given);
+    return given.length > 0 && (!fire("attach", { files: given }) || files.attach(given));
   };
 
   return {

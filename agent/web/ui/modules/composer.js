@@ -15,6 +15,7 @@ placeComposer();
 takeDrops();
 offerLinks();
 offerCamera();
+takeFilms();
 openFiles();
 
 /** An uploaded file in the form of the composer's files. */
@@ -461,7 +462,7 @@ function offerCamera() {
   // What the chosen model takes, or what can be extracted for it.
   const offer = () => {
     const { takes = "", accept = "" } = $("#about [data-takes]")?.dataset ?? {};
-    editor.picker.accept = accept;
+    editor.picker.accept = accept && `${accept},video/*`;
     editor.offerMicrophone(takes.includes("audio"));
     if (!takes.includes("image") || !navigator.mediaDevices?.getUserMedia) opener.remove();
     else if (!opener.isConnected) editor.place("camera", opener);
@@ -469,6 +470,22 @@ function offerCamera() {
   when("#about", (about) => {
     new MutationObserver(offer).observe(about, { childList: true, subtree: true, attributeFilter: ["data-takes"] });
     offer();
+  });
+}
+
+// A model gets a video as pictures with their times, and its sound. film.js makes them, in the browser.
+function takeFilms() {
+  let loads = 0;
+  document.addEventListener("composer:attach", async (event) => {
+    const { takes = "" } = $("#about [data-takes]")?.dataset ?? {}, { files } = event.detail;
+    const films = files.filter(({ type }) => type.startsWith("video/"));
+    const wanted = { pictures: takes.includes("image"), sound: takes.includes("audio") };
+    if (!films.length || !(wanted.pictures || wanted.sound)) return; // the server says why
+    event.preventDefault();
+    const rest = files.filter((one) => !films.includes(one));
+    if (rest.length) editor.attach(rest);
+    const film = await import(`./film.js#${loads}`).catch(() => (loads++, hint(said.chats_failed)));
+    for (const one of film ? films : []) await film.attach(one, wanted);
   });
 }
 
@@ -494,6 +511,7 @@ function openFiles() {
   document.addEventListener("composer:open", async ({ detail: { file, item, isPicture } }) => {
     if (!isPicture) return box().readOnly || loaded((module) => module.openText(file));
     const viewer = await load("viewer").catch(() => hint(said.chats_failed));
-    viewer?.pictures([...document.querySelectorAll("#composer .open-picture img")], $("img", item));
+    const remove = (address) => composer.change(({ text, files }) => ({ text, files: files.filter(({ url }) => url !== address) }));
+    viewer?.pictures([...document.querySelectorAll("#composer .open-picture img")], $("img", item), remove);
   });
 }

@@ -1,8 +1,8 @@
-// Shows a picture of the chat in a dialog: whole or larger, moved by dragging, the next and the previous one, and a button
-// that saves it. It also shows a cited passage: on a picture of a page, or in the text of a document. Loaded when the
+// Shows a picture of the chat in a dialog: whole or larger, moved by dragging, the next and the previous one, and buttons
+// that save it, attach it to the next message, or draw on it. It also shows a cited passage: on a picture of a page, or in the text of a document. Loaded when the
 // first picture or passage is opened.
 import { save as saveAs } from "../transcript/blocks.js";
-import { $, hint, language, make, said } from "./shared.js";
+import { $, editor, hint, language, load, make, said } from "./shared.js";
 
 const MOST = 8, STEP = 1.25;
 const button = (name, act) => {
@@ -16,6 +16,7 @@ const stage = make("div", { class: "stage" }, image);
 const note = make("p", { class: "note", role: "status" });
 const text = make("div", { class: "text", tabindex: "0", role: "region", dir: "auto" });
 const count = make("span", { class: "count", role: "status" }), scale = make("span", { class: "scale", role: "status" });
+let replaced; // takes the picture of an address out of the composer
 let all = [], at = 0, opener, zoom = 1, x = 0, y = 0;
 
 // `zoom` 1 is the whole picture in the room there is. A small picture is not enlarged by that.
@@ -47,19 +48,44 @@ const from = ({ clientX, clientY }) => {
 };
 
 const ENDS = { "image/jpeg": "jpg", "image/svg+xml": "svg" };
-const save = async () => {
-  const shown = image.src;
-  const answer = await fetch(shown).catch(() => undefined);
+const nameOf = (end) => {
+  const name = all[at].fileName ?? all[at].closest?.(".open-picture")?.textContent ?? new URL(image.src).searchParams.get("name") ?? `${said.viewer_name}-${at + 1}`;
+  return /\.\w+$/.test(name) ? name : `${name}.${end}`;
+};
+const fetched = async () => {
+  const answer = await fetch(image.src).catch(() => undefined);
   if (!answer?.ok) return hint(said.chats_failed);
   const blob = await answer.blob();
-  const end = ENDS[blob.type] ?? blob.type.split("/").at(-1);
-  const name = all[at].fileName ?? new URL(shown).searchParams.get("name") ?? `${said.viewer_name}-${at + 1}`;
-  saveAs(/\.\w+$/.test(name) ? name : `${name}.${end}`, blob);
+  return new File([blob], nameOf(ENDS[blob.type] ?? blob.type.split("/").at(-1)), { type: blob.type });
 };
+const save = async () => {
+  const file = await fetched();
+  if (file) saveAs(file.name, file);
+};
+// The picture is attached to the next message, as it is or drawn on. One that is attached already is replaced.
+const attach = (file) => {
+  dialog.close();
+  editor.attach([file]);
+};
+const use = async () => {
+  const file = await fetched();
+  if (file) attach(file);
+};
+const annotate = async () => {
+  const pen = await load("annotate").catch(() => hint(said.chats_failed));
+  if (!pen || !image.naturalWidth) return;
+  const { src } = image;
+  pen.annotate(image, nameOf("png"), (file) => {
+    attach(file);
+    const remove = replaced;
+    if (remove) editor.files.settled().then((isStored) => isStored && remove(src));
+  });
+};
+const useButton = button("use", use);
 const previous = button("previous", () => go(-1)), next = button("next", () => go(1));
 const dialog = make("dialog", { id: "viewer" },
   make("div", { class: "bar" }, count, scale, button("smaller", smaller), button("larger", larger), button("whole", whole),
-    button("full", full), button("save", save), button("close", () => dialog.close())),
+    button("full", full), button("draw", annotate), useButton, button("save", save), button("close", () => dialog.close())),
   note, stage, text, previous, next);
 const show = (index) => {
   at = index;
@@ -145,8 +171,10 @@ const setText = (isText) => {
   stage.hidden = isText;
   text.hidden = !isText;
 };
-export const pictures = (pictures, picture) => {
-  [all, opener] = [pictures, picture];
+/** `replace` is given for the pictures of the composer: it takes one out. */
+export const pictures = (pictures, picture, replace = undefined) => {
+  [all, opener, replaced] = [pictures, picture, replace];
+  useButton.hidden = Boolean(replace);
   setText(false);
   open(said.viewer);
   show(all.indexOf(picture));
@@ -155,7 +183,8 @@ export const pictures = (pictures, picture) => {
 export const passage = ({ document: name, page, count: most, is_found: isFound, picture, text: found }, from) => {
   const values = { name, number: page.toLocaleString(language), count: most.toLocaleString(language) };
   const title = picture ? said.passage_page.replace(/\{(\w+)\}/g, (_, key) => values[key]) : name;
-  [all, opener] = [[], from];
+  [all, opener, replaced] = [[], from, undefined];
+  useButton.hidden = false;
   setText(!picture);
   text.setAttribute("aria-label", title);
   text.replaceChildren();

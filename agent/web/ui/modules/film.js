@@ -1,0 +1,115 @@
+// Makes pictures and a sound of a video in the visitor's browser, for models that take no videos: each picture has its time
+// below it. Loaded with the first video.
+import { editor, hint, said, shown } from "./shared.js";
+
+const MOST_PICTURES = 8, MOST_SECONDS = 600;
+const LONGEST = 1024, RATE = 16000, WAIT_MS = 20000;
+
+/** The times of the pictures, in seconds, in the middle of equal parts. @param {number} seconds */
+const timesOf = (seconds) => {
+  const count = Math.max(1, Math.min(MOST_PICTURES, Math.round(seconds / 2)));
+  return Array.from({ length: count }, (_, n) => (n + 0.5) * seconds / count);
+};
+/** A time as 1:05. @param {number} seconds */
+const clock = (seconds) => `${Math.floor(seconds / 60)}:${String(Math.floor(seconds % 60)).padStart(2, "0")}`;
+/** Samples as a WAV file of one channel. @param {Float32Array} samples @param {number} rate @returns {ArrayBuffer} */
+const wav = (samples, rate) => {
+  const view = new DataView(new ArrayBuffer(44 + 2 * samples.length));
+  const word = (/** @type {number} */ at, /** @type {string} */ text) => [...text].forEach((one, n) => view.setUint8(at + n, one.charCodeAt(0)));
+  word(0, "RIFF");
+  view.setUint32(4, 36 + 2 * samples.length, true);
+  word(8, "WAVEfmt ");
+  view.setUint32(16, 16, true);
+  view.setUint16(20, 1, true);
+  view.setUint16(22, 1, true);
+  view.setUint32(24, rate, true);
+  view.setUint32(28, 2 * rate, true);
+  view.setUint16(32, 2, true);
+  view.setUint16(34, 16, true);
+  word(36, "data");
+  view.setUint32(40, 2 * samples.length, true);
+  samples.forEach((one, n) => view.setInt16(44 + 2 * n, Math.round(32767 * Math.max(-1, Math.min(1, one))), true));
+  return view.buffer;
+};
+
+/** Wait for an event of a video. @param {HTMLVideoElement} video @param {string} kind */
+const next = (video, kind) => new Promise((done, fail) => {
+  const timer = setTimeout(() => fail(new Error("this takes too long")), WAIT_MS);
+  const end = (/** @type {() => void} */ act) => () => (clearTimeout(timer), act());
+  video.addEventListener(kind, end(() => done(undefined)), { once: true });
+  video.addEventListener("error", end(() => fail(new Error(video.error?.message))), { once: true });
+});
+const seek = async (/** @type {HTMLVideoElement} */ video, /** @type {number} */ to) => {
+  const sought = next(video, "seeked");
+  video.currentTime = to;
+  await sought;
+};
+
+/** The sound of a file, or nothing if it has none. @param {File} file @param {string} stem */
+const soundOf = async (file, stem) => {
+  try {
+    const heard = await new OfflineAudioContext(1, 1, RATE).decodeAudioData(await file.arrayBuffer());
+    const samples = new Float32Array(heard.length);
+    for (let channel = 0; channel < heard.numberOfChannels; channel++) {
+      heard.getChannelData(channel).forEach((one, n) => (samples[n] += one / heard.numberOfChannels));
+    }
+    return samples.some((one) => Math.abs(one) > 0.001) ? [new File([wav(samples, RATE)], `${stem}.wav`, { type: "audio/wav" })] : [];
+  } catch {
+    return []; // no sound, or none that this browser can decode
+  }
+};
+
+/**
+ * Pictures and the sound of a video. Raises a RangeError for one that is too long, and any other error for one that this
+ * browser cannot play.
+ * @param {File} file
+ * @param {{pictures: boolean, sound: boolean}} wanted
+ * @returns {Promise<File[]>}
+ */
+const partsOf = async (file, wanted) => {
+  const stem = file.name.replace(/\.\w+$/, ""), url = URL.createObjectURL(file);
+  const video = Object.assign(document.createElement("video"), { muted: true, playsInline: true, preload: "auto", src: url });
+  const made = [];
+  try {
+    if (video.readyState < 2) await next(video, "loadeddata");
+    if (!Number.isFinite(video.duration)) await seek(video, 1e9); // a recording of a browser says no length
+    const seconds = video.duration;
+    if (seconds > MOST_SECONDS) throw new RangeError(file.name);
+    const by = Math.min(1, LONGEST / Math.max(video.videoWidth, video.videoHeight));
+    const width = Math.round(video.videoWidth * by), height = Math.round(video.videoHeight * by), strip = Math.max(18, Math.round(height / 16));
+    for (const time of wanted.pictures && width ? timesOf(seconds) : []) {
+      await seek(video, time);
+      const canvas = Object.assign(document.createElement("canvas"), { width, height: height + strip });
+      const pen = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+      pen.drawImage(video, 0, 0, width, height);
+      pen.fillRect(0, height, width, strip);
+      Object.assign(pen, { fillStyle: "#fff", font: `${Math.round(strip * 0.7)}px system-ui, sans-serif`, textBaseline: "middle" });
+      pen.fillText(`${clock(time)} / ${clock(seconds)}`, strip / 3, height + strip / 2);
+      const blob = await new Promise((done) => canvas.toBlob(done, "image/jpeg", 0.85));
+      if (!blob) throw new Error(file.name);
+      made.push(new File([blob], `${stem} ${clock(time).replace(":", "-")}.jpg`, { type: "image/jpeg" }));
+    }
+    if (wanted.sound) made.push(...(await soundOf(file, stem)));
+  } finally {
+    URL.revokeObjectURL(url);
+    video.removeAttribute("src");
+    video.load();
+  }
+  return made;
+};
+
+/** Attach the parts of a video, and say what they are. @param {File} file @param {{pictures: boolean, sound: boolean}} wanted */
+export const attach = async (file, wanted) => {
+  const chat = shown.conversation;
+  let isMade = false;
+  hint(said.film_reading.replace("{name}", () => file.name), () => !isMade, 600);
+  const told = await partsOf(file, wanted).then((parts) => {
+    if (chat && shown.conversation !== chat) return said.film_left;
+    if (!parts.length) return said.film_empty;
+    editor.attach(parts);
+    const pictures = parts.filter(({ type }) => type.startsWith("image/")).length;
+    return (parts.length > pictures ? said.film_parts : said.film_pictures).replace("{count}", `${pictures}`);
+  }, (error) => (error instanceof RangeError ? said.film_long : said.film_unreadable));
+  isMade = true;
+  hint(told.replace("{name}", () => file.name), undefined, 12);
+};
