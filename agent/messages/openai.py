@@ -45,6 +45,39 @@ _REASONING = ("reasoning", "reasoning_content")
 _FORMATS = {kind: name for name, kind in AUDIO_FORMATS.items()}
 
 
+class Part:
+    """The parts of a `Message`, beside pictures, sounds and files: `Part.Text("Hello")`."""
+
+    @staticmethod
+    def Text(text: str) -> dict[str, Any]:
+        """Return a text."""
+        return {"type": "text", "text": text}
+
+
+class Message(dict[str, Any]):
+    """A message of a prompt: `agent.ask([Message(role="user", contents=[Part.Text("What is this?"), picture])])`.
+
+    It is a message in OpenAI's format. `contents` is a text, or a list of texts, parts, pictures, sounds and files.
+    `more` are the other fields of that format, such as `tool_call_id`.
+    """
+
+    def __init__(self, role: str, contents: str | Sequence[object] = "", **more: Any) -> None:
+        one_of = (str, BinaryContent, ImageUrl, TextContent)
+        is_text = isinstance(contents, str)
+        parts = contents if is_text else [_content_part(one) if isinstance(one, one_of) else one for one in contents]
+        super().__init__(role=role, content=parts, **more)
+
+    @property
+    def role(self) -> str:
+        """Who says it: "system", "user", "assistant" or "tool"."""
+        return self["role"]
+
+    @property
+    def contents(self) -> Any:
+        """The text, or the parts in OpenAI's format."""
+        return self["content"]
+
+
 def to_openai(messages: Sequence[ModelMessage], system_message: str = "") -> list[dict[str, Any]]:
     """Return the conversation in Chat Completions format with tool calls and results. `from_openai` reads it back.
 

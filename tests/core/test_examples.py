@@ -124,7 +124,7 @@ def public() -> Iterator[tuple[str, Any]]:
                     yield f"{name}.{own}", member
 
 
-ALIASES = {"Effort", "Event", "FinishReason", "Message", "Prompt", "ResponseType"}
+ALIASES = {"Effort", "Event", "FinishReason", "ModelMessage", "Prompt", "ResponseType"}
 """Names for a choice of words or types, which cannot have a docstring."""
 
 

@@ -42,7 +42,7 @@ from agent.web.chat.journal import branch, request_of
 from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.model_window import WindowUse
 from agent.web.chat.permit import AnswerPermit, AnswerRuns, LostAnswer, RunSetup
-from agent.web.chat.questions import MESSAGE_GONE, QuestionId, Replies, parse_answer
+from agent.web.chat.questions import MESSAGE_GONE, QuestionId, Replies, parse_answer, with_below
 from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.recovery import GOES_ON, LOST
 from agent.web.chat.sent_message import NO_MESSAGE_ID, MessageId, SentFile, has_typed_text, sent_files, typed_text
@@ -53,7 +53,7 @@ from agent.web.chat.system_prompt import adapt_prompt, own_prompt
 from agent.web.chat.temporary import TemporaryChats
 from agent.web.chat.temporary_stores import TemporaryMemory
 from agent.web.chat.titles import Titles
-from agent.web.chat.transcript import content_parts, is_prompt, is_unfinished, to_turns, unanswered_tool_calls
+from agent.web.chat.transcript import content_parts, is_prompt, is_unfinished, to_turns
 from agent.web.chat.views import ChatViews
 from agent.web.chat.visitor import Visitor
 
@@ -329,9 +329,12 @@ class Conversations:
         return await self._answer_side_by_side(visitor, record, choices, parts, begins, message)
 
     async def _edit_for_all(
-        self, visitor: Visitor, record: Conversation, entries: Sequence[Entry], text: str, choices: Choices
+        self, visitor: Visitor, record: Conversation, entries: Sequence[Entry], text: str, choices: Choices, notice: str
     ) -> LiveRun:
-        """Replace the text of a message to several models, each of which has its entry, and ask all again."""
+        """Replace the text of a message to several models, each of which has its entry, and ask all again.
+
+        The `notice` is shown with the answers.
+        """
 
         async def parts(place: int, permit: AnswerPermit) -> list[UserContent]:
             return await self._parts_again(record, entries[place], text, permit)
@@ -340,7 +343,7 @@ class Conversations:
             return [entry.parent_id for entry in entries]
 
         each = [replace(choices, model=entry.note.model) for entry in entries]
-        return await self._answer_side_by_side(visitor, record, each, parts, begins, NO_MESSAGE_ID)
+        return await self._answer_side_by_side(visitor, record, each, parts, begins, NO_MESSAGE_ID, notice)
 
     async def _answer_side_by_side(
         self,
@@ -350,6 +353,7 @@ class Conversations:
         parts_of: Callable[[int, AnswerPermit], Awaitable[list[UserContent]]],
         begins_in: Callable[[Conversation, Sequence[str]], Awaitable[Sequence[str | None]]],
         message: MessageId,
+        notice: str = "",
     ) -> LiveRun:
         """Let several models answer. `parts_of` returns the message to one, and `begins_in` what each follows."""
         if (public := self.settings.public) is not None and len(choices) > public.answers_each:
@@ -368,7 +372,9 @@ class Conversations:
                 raise Conflict(CHAT_CHANGED)  # it was sent twice at once, and the other one has stored some
             setups = [
                 await self._set_up(
-                    replace(record, head_id=begin), parts, one, permit, MessageId(id_), AnswerBranch(shared, place, ids)
+                    *(replace(record, head_id=begin), parts, one, permit, MessageId(id_)),
+                    branch=AnswerBranch(shared, place, ids),
+                    notice=notice,
                 )
                 for place, (begin, parts, one, permit, id_) in enumerate(
                     zip(begins, all_parts, choices, permits, ids, strict=True)
@@ -441,12 +447,10 @@ class Conversations:
             choices, texts = replace(choices, tools=True), list(replies.values())
             await permit.reserve(size_of(texts))
             setup = await self.runs.set_up(record, choices, permit, texts, resumed=True)
-            answers = {
-                call["id"]: parse_answer(call, replies[call["id"]]) for call in unanswered_tool_calls(turn.bubbles)
-            }
+            answers = {call["id"]: parse_answer(call, replies[call["id"]]) for call in turn.open_questions}
             messages = setup.context.messages
             suspended = await off_loop(messages, Suspension.of, setup.context.session_id, messages)
-            suspension = replace(suspended, options=asdict(setup.options))
+            suspension = with_below(replace(suspended, options=asdict(setup.options)), turn.note)
             Resumption(suspension=suspension, answers=answers, sealed=False, changed_ok=True).check(setup.agent.tools)
             run = setup.agent.resume(suspension, answers, journal=setup.journal)
             live = self.runs.begin(run, setup, permit, resumed=True)
@@ -529,15 +533,17 @@ class Conversations:
         found = await self._store.find(record, ids=[entry_id])
         if not any(map(is_prompt, found)) or not await self._is_shown(record, entry_id):
             raise Conflict(MESSAGE_GONE)
-        [entry] = found
+        [entry], notice = found, ""
         if compared := tuple(dict.fromkeys(entry.note.compared))[:MOST_MODELS]:
             all_ = sorted(await self._store.find(record, ids=compared), key=lambda one: compared.index(one.id))
             entries = [one for one in all_ if self.models.get(one.note.model)]
+            gone = ", ".join(self.models.name_of(one.note.model) for one in all_ if one not in entries)
+            notice = _("Not asked again, because it is not available any more: {models}.", models=gone) if gone else ""
             if len(entries) > 1:
-                return await self._edit_for_all(visitor, record, entries, text, choices)
+                return await self._edit_for_all(visitor, record, entries, text, choices, notice)
         async with self.runs.permit(visitor, choices, conversation) as permit:
             record = await self._idle(visitor.owner, conversation)
-            return await self._answer_again(record, entry, text, choices, permit)
+            return await self._answer_again(record, entry, text, choices, permit, notice)
 
     async def undo(self, owner: str, conversation: str | None, entry_id: str) -> str:
         """Remove the last message and its answer. Return its typed text. Raises `Conflict` like `retry`."""
@@ -611,10 +617,16 @@ class Conversations:
             raise Conflict(STILL_WRITING)
 
     async def _answer_again(
-        self, record: Conversation, entry: Entry, text: str | None, choices: Choices, permit: AnswerPermit
+        self,
+        record: Conversation,
+        entry: Entry,
+        text: str | None,
+        choices: Choices,
+        permit: AnswerPermit,
+        notice: str = "",
     ) -> LiveRun:
         parts = await self._parts_again(record, entry, text, permit)
-        return await self._start(branch(record, entry.parent_id), parts, choices, permit)
+        return await self._start(branch(record, entry.parent_id), parts, choices, permit, notice=notice)
 
     async def _parts_again(
         self, record: Conversation, entry: Entry, text: str | None, permit: AnswerPermit
@@ -637,9 +649,11 @@ class Conversations:
         permit: AnswerPermit,
         message: MessageId,
         branch: AnswerBranch | None = None,
+        notice: str = "",
     ) -> RunSetup:
-        """Prepare the run, and reserve room for what is added to the message."""
-        setup = await self.runs.set_up(record, choices, permit, parts, message=message, branch=branch)
+        """Prepare the run, and reserve room for what is added to the message. The `notice` is shown with the answer."""
+        before = LostAnswer(notice=notice)
+        setup = await self.runs.set_up(record, choices, permit, parts, message=message, branch=branch, before=before)
         if more := [part for part in setup.parts if part not in parts]:  # passages of earlier documents
             await permit.reserve(size_of(more))
         return setup
@@ -656,10 +670,11 @@ class Conversations:
         choices: Choices,
         permit: AnswerPermit,
         message: MessageId = NO_MESSAGE_ID,
+        notice: str = "",
     ) -> LiveRun:
-        """Start the run and return it once the user's message is stored."""
+        """Start the run and return it once the user's message is stored. The `notice` is shown with the answer."""
         record = await self.runs.fitting(record, choices, permit, estimate_tokens(parts))
-        setup = await self._set_up(record, parts, choices, permit, message)
+        setup = await self._set_up(record, parts, choices, permit, message, notice=notice)
         live = self._begin(setup, permit)
         # If the caller is cancelled, the run goes on. Only the first write shows whether the message is stored.
         try:

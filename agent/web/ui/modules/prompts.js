@@ -1,7 +1,7 @@
 // Saved prompts, in the storage of the browser: a list that opens at "/" in an empty composer, and a dialog that saves,
-// renames and deletes them. Without a storage nothing of it is offered.
+// renames and deletes them. Without a storage nothing of it is offered. The list also has the prompts of MCP servers.
 import { write } from "./gradio.js";
-import { $, box, button, editor, hint, language, make, ofAll, said, when } from "./shared.js";
+import { $, box, button, editor, hint, language, load, make, ofAll, said, when } from "./shared.js";
 
 const MOST = 100, LONGEST = 20_000, LONGEST_NAME = 60, KEY = "prompts";
 const isPrompt = (one) => typeof one?.name === "string" && typeof one.text === "string";
@@ -44,11 +44,19 @@ const close = () => {
   list.hidden = true;
   for (const name of [...Object.keys(linked), "aria-activedescendant"]) box()?.removeAttribute(name);
 };
+// The prompts of servers, which are asked for once, when "/" is first typed.
+let served = [], servers;
+const askServers = () => (servers ??= load("servers").then(async (module) => {
+  served = await module.list();
+  if (served.length) look();
+  return module;
+}).catch(() => void (servers = undefined)));
 const look = () => {
   const text = box().value, wanted = /^\/([^\n]*)$/.exec(text)?.[1].trim().toLowerCase();
   if (text !== left) left = undefined;
-  found = wanted === undefined || left !== undefined ? [] : read().filter(({ name }) => name.toLowerCase().includes(wanted));
-  if (text === "/" && !read().length) hint(said.prompts_how, () => box()?.value.startsWith("/"));
+  if (wanted !== undefined) askServers();
+  found = wanted === undefined || left !== undefined ? [] : [...read(), ...served].filter(({ name }) => name.toLowerCase().includes(wanted));
+  if (text === "/" && !found.length) hint(said.prompts_how, () => box()?.value.startsWith("/"));
   if (!found.length) return list.hidden || close();
   list.replaceChildren(...found.map((one, n) => make("li", { role: "option", id: `prompt-${n}` }, ...lines(one))));
   list.hidden = false;
@@ -57,7 +65,8 @@ const look = () => {
 };
 const pick = (n) => {
   close();
-  use(found[n]);
+  if (found[n].server) servers.then((module) => module.use(found[n], use));
+  else use(found[n]);
 };
 window.addEventListener("keydown", (event) => {
   if (list.hidden || event.target !== box()) return;
