@@ -107,6 +107,7 @@ OPEN_PATHS = (
     "/readyz",
     "/export",
     "/own-data",
+    "/prompts",
     "/v1/models",
     "/theme.css",
     "/favicon.ico",
