@@ -48,7 +48,10 @@ const close = () => {
 let served = [], servers;
 const askServers = () => (servers ??= load("servers").then(async (module) => {
   served = await module.list();
-  if (served.length) look();
+  if (served.length) {
+    hint("");
+    look();
+  }
   return module;
 }).catch(() => void (servers = undefined)));
 const look = () => {
