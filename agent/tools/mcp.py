@@ -37,7 +37,7 @@ from pydantic_ai.messages import BinaryContent
 
 from agent.errors import InputError, MissingExtra, ToolError, without_paths
 from agent.fetch import tls_context
-from agent.keyword_arguments import explains_arguments, explains_fields
+from agent.keyword_arguments import explains_arguments, explains_fields, shown
 from agent.tools.function_tools import CALLER, PromptArgument, PromptInfo, Tool
 from agent.tools.mcp_questions import Exchange, OpenExchanges
 
@@ -249,6 +249,11 @@ class McpServer:
     prompts: bool = False
 
     def __post_init__(self) -> None:
+        if not isinstance(cast(object, self.where), Command | HttpAddress):
+            raise InputError(
+                "an MCP server is made by McpServer.stdio(command, [argument, ...], name=...) or "
+                f"McpServer.http(url, name=...), not of {shown(self.where)}"
+            )
         if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,31}", self.name):
             raise InputError(
                 f"an MCP server's name is at most 32 letters, digits, - and _, with a letter first; not {self.name!r}"
