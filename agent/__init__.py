@@ -1,7 +1,6 @@
 """A small agent library: stateless runs, typed streamed responses, tools, cancellation. It does not use `agent.web`."""
 
-from pydantic_ai.messages import BinaryContent, ImageUrl, TextContent
-from pydantic_ai.messages import ModelMessage as Message
+from pydantic_ai.messages import BinaryContent, ImageUrl, ModelMessage, TextContent
 
 from agent.agent import Agent
 from agent.chat import Chat
@@ -24,6 +23,7 @@ from agent.events import Event, RunCancelled, RunEnded, StateSnapshot, UserInput
 from agent.files.parts import Audio, Image
 from agent.limits import Limits
 from agent.messages.compaction import Compaction
+from agent.messages.openai import Message, Part
 from agent.messages.prompt import Prompt
 from agent.models.catalog import ModelSpec
 from agent.providers.connection import Connection, Effort, Endpoint, connect
@@ -70,8 +70,10 @@ __all__ = [
     "Limits",
     "Message",
     "MissingKey",
+    "ModelMessage",
     "ModelSpec",
     "Options",
+    "Part",
     "Pending",
     "Prompt",
     "ProviderError",

@@ -139,24 +139,19 @@ class ToolCallEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolProgress:
-    """A tool tells how far a call is: `progress` of `total`, if it knows that, and what it does now."""
-
-    type: ClassVar[Literal["tool_progress"]] = "tool_progress"
-    tool_call_id: str
-    tool_name: str
-    progress: float
-    total: float | None = None
-    message: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class ToolOutput:
-    """A running tool has yielded a text. The result of its call has all of them."""
+    """A running tool tells people something. The result of a call has all texts that its tool has yielded.
+
+    An MCP server also tells how far a call is: `progress` of `total`, if it knows that. Then the text is not in the
+    result.
+    """
 
     type: ClassVar[Literal["tool_output"]] = "tool_output"
     tool_call_id: str
+    tool_name: str
     content: str
+    progress: float | None = None
+    total: float | None = None
 
 
 class StateSnapshot:
@@ -244,7 +239,6 @@ Event = (
     | ResponseEmitted
     | ToolCallStarted
     | ToolCallEnded
-    | ToolProgress
     | ToolOutput
     | StateSnapshot
     | UserInputRequested

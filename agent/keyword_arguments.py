@@ -6,6 +6,7 @@ People know the names of other libraries, such as `instructions` for the system 
 """
 
 import inspect
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache, wraps
@@ -62,6 +63,7 @@ _SYNONYMS: Sequence[tuple[str, str]] = (
     ("temperature", "temp"),
     ("seed", "random_seed"),
     ("stop", "stop_sequences stop_words"),
+    ("enforce_single_run", "single_run enforceSingleRun single_use"),
     ("keys", "secret key secret_key signing_key"),
     ("allow", "whitelist hosts domains"),
     ("url", "base_url uri endpoint server_url"),
@@ -81,6 +83,9 @@ _SYNONYMS: Sequence[tuple[str, str]] = (
     ("prompts", "include_prompts load_prompts"),
     ("needs_approval", "requires_approval require_confirmation"),
     ("name", "name_override tool_name"),
+    ("description", "tool_description"),
+    ("contents", "content text parts"),
+    ("compaction", "history_processors memory_manager summarization"),
     ("options", "model_settings model_kwargs generation_config run_config settings"),
 )
 """The names of this package, and what other libraries call the same."""
@@ -103,7 +108,8 @@ context: ask(prompt, context=result.context)
 id store: Chat(agent, store=..., id=...)
 reasoning temperature max_tokens top_p seed stop extra_body options: ask(prompt, temperature=..., reasoning=...)
 output: ask(prompt, output=...)
-deps dependencies context_variables: tools=[...] with methods of an object that has them
+deps deps_type dependencies context_variables: tools=[...] with methods of an object that has them
+handoffs sub_agents: tools=[agent.as_tool("When to ask it.", handoff=True)]
 prompt: ask(prompt), with pictures and sound in a list
 stream streaming: async for response in agent.run(prompt)
 description docstring args_schema parameters: the tool's docstring and type hints
@@ -127,14 +133,27 @@ await agent.ask(prompt), or Chat(agent).say(prompt) without await
 stream astream run_stream run_streamed iter: async for response in agent.run(prompt)
 text content output final_output: (await agent.ask(prompt)).text
 __iter__: async for response in agent.run(prompt), or for response in Chat(agent).query(prompt)
+run_delta stream_events: async for response in agent.run(prompt), or agent.run(...).events()
+get_messages history all_messages: chat.messages, or result.context.messages
+clear_messages reset: chat.clear()
+tool tool_plain add_tools register_tool: @tool, and Agent(model, tools=[...])
+system_prompt: Agent(model, system_message=...)
+override clone: agent.run(prompt, model=..., tools=...)
+print: display(response)
+close: async with Agent(...) as agent, or await agent.aclose()
+steer: run = agent.run(prompt), and run.steer(text)
+message: run.result.text
 run: chat.say(prompt), or for response in chat.query(prompt)
 """)
 """Our calls, by the names of the methods of other libraries that do the same."""
 _OF_A_RESULT = _table("""
 content message response data choices answer result output_text: result.text
 messages all_messages new_messages history: result.context.messages
-tool_calls steps to_input: result.to_input_list()
+tool_calls tools_called steps new_items to_input: result.to_input_list()
 to_json json model_dump model_dump_json: result.context.to_json()
+interruptions questions: result.pending
+suspension_record to_state: result.suspension
+last_agent: event.name of a HandedOver in run.events()
 error exception reason: result.why, or result.checked()
 session_id conversation_id: result.context.session_id
 """)
@@ -148,13 +167,17 @@ def meant_by(
 
     `others` are known, too, but only misspellings of them are named, because `places` says how they are given.
     """
+    given, name = name, _CAPITAL.sub(lambda found: f"_{found[0].lower()}", name)  # as in Java and Kotlin
     meanings = [meaning for meaning, others in _SYNONYMS if name in others.split()]
     if found := next((one for one in meanings if one in known), None):
         return [_("Perhaps it is {names}.", names=found)]
     if place := next((places[one] for one in (name, *meanings) if one in places), None):
-        return [f"{name} is given in another way: {place}."]
+        return [f"{given} is given in another way: {place}."]
     close = get_close_matches(name, [*known, *others], 1)
     return [_("Perhaps it is {names}.", names=close[0])] if close else []
+
+
+_CAPITAL = re.compile(r"(?<=[a-z])[A-Z]")
 
 
 class WrongArgument(InputError, TypeError):

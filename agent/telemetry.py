@@ -49,7 +49,6 @@ from agent.events import (
     ToolCallEnded,
     ToolCallStarted,
     ToolOutput,
-    ToolProgress,
     UserInputRequested,
 )
 from agent.keyword_arguments import explains_fields
@@ -145,7 +144,6 @@ class _Spans:
                 | StateSnapshot()
                 | UserInputRequested()
                 | ToolOutput()
-                | ToolProgress()
                 | RunCancelled()
             ):
                 pass

@@ -171,7 +171,8 @@ def adapt_and_prepare(
     adapted = adapt(messages, spec).messages
     if spec.needs_audio and not any(_is_sound(item) for message in adapted for item in content_items(message)):
         raise ProviderError(f"{spec.label} answers only what comes with a sound: attach one.", kind="unsupported")
-    prepared = prepare_messages(adapted, system_message)
+    takes_both = spec.dialect != "chat" or spec.provider in ("openai", "azure")
+    prepared = prepare_messages(adapted, system_message, joins_steered=takes_both)
     return [_in_words(message) for message in prepared] if spec.tools == "none" else prepared
 
 

@@ -33,6 +33,7 @@ from pydantic_ai.messages import (
 
 from agent.errors import InputError
 from agent.files.parts import AUDIO_FORMATS, Audio, Image, from_base64, from_data_url
+from agent.keyword_arguments import explains_arguments
 from agent.messages.repair import join_continued
 from agent.responses import fix_surrogates
 
@@ -43,6 +44,41 @@ _CONTENTS = ("parts", "text", "message", "value")
 """The keys of other libraries for the content of a message."""
 _REASONING = ("reasoning", "reasoning_content")
 _FORMATS = {kind: name for name, kind in AUDIO_FORMATS.items()}
+
+
+class Part:
+    """The parts of a `Message`, beside pictures, sounds and files: `Part.Text("Hello")`."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        raise InputError('a part of a text is Part.Text("..."); pictures and sounds are Image and Audio')
+
+    @staticmethod
+    def Text(text: str) -> dict[str, Any]:
+        """Return a text."""
+        return {"type": "text", "text": text}
+
+
+class Message(dict[str, Any]):
+    """A message of a prompt: `agent.ask([Message(role="user", contents=[Part.Text("What is this?"), picture])])`.
+
+    It is a message in OpenAI's format. `contents` is a text, or a list of texts, parts, pictures, sounds and files.
+    """
+
+    @explains_arguments
+    def __init__(self, role: str, contents: str | Sequence[object] = "") -> None:
+        if not isinstance(contents, str):
+            contents = [cast(object, one) if isinstance(one, Mapping) else _content_part(one) for one in contents]
+        super().__init__(role=role, content=contents)
+
+    @property
+    def role(self) -> str:
+        """Who says it: "system", "user", "assistant" or "tool"."""
+        return self["role"]
+
+    @property
+    def contents(self) -> Any:
+        """The text, or the parts in OpenAI's format."""
+        return self["content"]
 
 
 def to_openai(messages: Sequence[ModelMessage], system_message: str = "") -> list[dict[str, Any]]:

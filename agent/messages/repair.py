@@ -1,6 +1,7 @@
 """Prepares stored messages for sending: repairs them, joins continued answers, alternates roles, limits the length."""
 
 import operator
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -26,6 +27,7 @@ from pydantic_ai.messages import (
 )
 
 from agent.plain_text import plain_text
+from agent.responses import steered_text
 from agent.system.media_types import is_text_type
 
 
@@ -87,6 +89,12 @@ CUT_THOUGHTS = "(No answer was given: the length limit was reached after these t
 
 FILE_BYTES = 3000
 """The bytes that a file counts among texts: about a thousand tokens."""
+
+PAGE_BYTES = 6000
+"""The bytes that a page of a PDF counts, which a provider reads as text and as a picture: about two thousand tokens."""
+BYTES_OF_PAGE = 50_000
+"""The bytes of a PDF for each page of which nothing is known."""
+_PAGE, _SHORT_PDF = re.compile(rb"/Type\s*/Page\b"), 1 << 20
 
 INTERRUPTED = "The call was interrupted and has no result."
 
@@ -172,8 +180,13 @@ def open_calls(before: tuple[str, ...], message: ModelMessage) -> tuple[str, ...
     return tuple(call for call in before if call not in done)
 
 
-def prepare_messages(messages: Sequence[ModelMessage], system_message: str = "") -> list[ModelMessage]:
+def prepare_messages(
+    messages: Sequence[ModelMessage], system_message: str = "", *, joins_steered: bool = False
+) -> list[ModelMessage]:
     """Return the messages for a provider: repaired, with alternating roles and the system message first.
+
+    `joins_steered`: the provider takes a message that steers a run beside the results of tools, as one request. Many
+    chat templates do not, and get a note between them that no answer was given.
 
     A pure function of its input, so the bytes of earlier turns stay the same from turn to turn.
     """
@@ -185,7 +198,10 @@ def prepare_messages(messages: Sequence[ModelMessage], system_message: str = "")
                 continue
             if not any([_says_something(part) for part in message.parts]):
                 message = replace(message, parts=[TextPart(_unsaid(message))])
-        elif out and isinstance(out[-1], ModelRequest):
+        elif out and isinstance(before := out[-1], ModelRequest):
+            if joins_steered and steered_text(message) is not None:
+                out[-1] = replace(before, parts=[*before.parts, *message.parts])
+                continue
             out.append(ModelResponse(parts=[TextPart(UNANSWERED)], timestamp=_EPOCH))
         out.append(message)
     if system_message and out:
@@ -253,8 +269,21 @@ def count_bytes(message: ModelMessage) -> int:
 
 
 def file_bytes(item: object) -> int:
-    """Return what a file counts among texts: all of a text file, `FILE_BYTES` for any other."""
-    return len(item.data) if isinstance(item, BinaryContent) and is_text_type(item.media_type) else FILE_BYTES
+    """Return what a file counts among texts: all of a text file, `PAGE_BYTES` a page of a PDF, or `FILE_BYTES`."""
+    if not isinstance(item, BinaryContent):
+        return FILE_BYTES
+    if item.media_type == "application/pdf":
+        return PAGE_BYTES * _pages(item.data)
+    return len(item.data) if is_text_type(item.media_type) else FILE_BYTES
+
+
+def _pages(pdf: bytes) -> int:
+    """Return about how many pages there are, without reading the file: from its objects, else from its size.
+
+    Newer files have their objects in compressed streams, and large ones are counted again for each request.
+    """
+    found = len(_PAGE.findall(pdf)) if len(pdf) <= _SHORT_PDF else 0
+    return found or 1 + len(pdf) // BYTES_OF_PAGE
 
 
 def text_bytes(text: str) -> int:

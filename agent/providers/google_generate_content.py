@@ -2,8 +2,9 @@
 
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Collection
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, cast
 
 import httpx2
@@ -20,6 +21,8 @@ from pydantic_ai.tools import RunContext
 from agent.providers.connection import Effort, Reasoning, is_off, least, mapped, nearest
 from agent.providers.http import ClientConnection
 
+ERROR_WITHIN = 40
+"""The first characters of a line in which an event names itself an error. Text of a model comes later."""
 _begun: ContextVar[list[httpx2.Response]] = ContextVar("_begun")
 """The responses that the current request has begun."""
 
@@ -63,6 +66,7 @@ class GoogleConnection(ClientConnection):
     def _open(self, http: httpx2.AsyncClient) -> Model:
         async def note(response: httpx2.Response) -> None:
             _begun.get([]).append(response)
+            response.aiter_lines = partial(_lines, response.aiter_lines())
 
         http.event_hooks = {"response": [note]}
         # All requests go through our client. The SDK makes three more clients that are never used, and reads every
@@ -124,6 +128,21 @@ class _Gemini(GoogleModel):
         self, response: AsyncIterator[GenerateContentResponse], model_request_parameters: ModelRequestParameters
     ) -> StreamedResponse:
         return await super()._process_streamed_response(_without_unknown_parts(response), model_request_parameters)
+
+
+async def _lines(lines: AsyncIterator[str]) -> AsyncGenerator[str]:
+    """Yield the lines of a response. Nothing of it is left open after an error, which asyncio would report.
+
+    The SDK raises the error and leaves its generators to asyncio, which would close them while we close the response.
+    """
+    async with aclosing(cast("AsyncGenerator[str]", lines)) as given:
+        async for line in given:
+            if '"error"' in line[:ERROR_WITHIN] and line.endswith("}"):  # else the rest comes in further lines
+                await given.aclose()
+                yield line
+                yield ""  # it ends the event
+                return
+            yield line
 
 
 async def _without_unknown_parts(

@@ -14,7 +14,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Tool
 
 from agent.context import Context
 from agent.errors import AgentError, InputError
-from agent.events import HandedOver, StateSnapshot, ToolCallEnded, ToolCallStarted
+from agent.events import HandedOver, StateSnapshot, ToolCallEnded, ToolCallStarted, ToolOutput
 from agent.files.long_documents import LongDocument, long_documents, prompt_with_passages
 from agent.history import Note, Timings
 from agent.i18n.text import N_, LocalizedText, _, joined
@@ -120,8 +120,8 @@ class ToolCalls:
     """The tool calls of one run. Owns its tools, their sessions, and the names of tools that are left running.
 
     `emit` gets each result as soon as it is there. The observers get it, too. `run` is the run as agents see it that
-    are among the tools. `notes` gets a sentence for each result that was cut, and `output` the texts that running tools
-    yield, with the ids of their calls.
+    are among the tools. `notes` gets a sentence for each result that was cut, and `output` what running tools
+    yield.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class ToolCalls:
         run: CallingRun,
         emit: Callable[[Piece], None],
         notes: list[LocalizedText],
-        output: Callable[[str, str], None],
+        output: Callable[[ToolOutput], None],
     ) -> None:
         self.run, self._notes = run, notes
         self.tools = run.plan.tools
@@ -184,7 +184,7 @@ class ToolCalls:
                 characters=run.plan.limits.tool_characters,
                 on_result=add_result,
                 on_start=self._report_call,
-                on_output=lambda call, text: self._output(call.tool_call_id, text),
+                on_output=lambda call, text: self._output(ToolOutput(call.tool_call_id, call.tool_name, text)),
             )
         except BaseException:
             unasked = [*asked, *(call for call in calls if call.tool_call_id in waiting)]
@@ -397,6 +397,7 @@ class AgentLoop:
             resumed=resumed,
             above=above,
             on_child_wait=self._clock.on_child_wait,
+            show=stream.add_output,
         )
         self.calls = ToolCalls(self.calling_run, stream.emit, results.corrections, stream.add_output)
         self._fitting = Fitting(self.calling_run, results.corrections)

@@ -7,9 +7,10 @@ from typing import Any
 from pydantic_ai.messages import ToolCallPart
 
 from agent.errors import ToolError
-from agent.events import ChildEvent, Event, Observers, ToolProgress
+from agent.events import ChildEvent, Event, Observers, ResponseEmitted, ToolOutput
 from agent.limits import FAILURE_POLICIES
 from agent.providers.retry import Wait
+from agent.responses import Response
 from agent.result import RunPlan
 from agent.runtime.outcome import Outcome
 from agent.runtime.usage import Budget, UsageMeter
@@ -23,7 +24,7 @@ class CallingRun:
 
     `waiting` has the suspended child runs by the id of their call. `successor` is the tool that has handed the turn
     over, and the plan of its agent. `is_alone`: no other call is being made beside this one. `on_child_wait` stops the
-    clock of the run while that call's run waits in the request queue.
+    clock of the run while that call's run waits in the request queue. `show` is `RunStream.add_output`.
     """
 
     plan: RunPlan
@@ -38,6 +39,7 @@ class CallingRun:
     successor: tuple[str, RunPlan] | None = None
     is_alone: bool = True
     on_child_wait: Callable[[Wait | None], None] = lambda _: None
+    show: Callable[..., None] = lambda *_, **__: None
 
     def child_waits(self, wait: Wait | None) -> None:
         """Stop the clock here and above while a child waits in the request queue, unless others work meanwhile."""
@@ -130,8 +132,7 @@ class AgentCall:
 
     def tell_progress(self, progress: float, total: float | None, message: str) -> None:
         """See `Caller`."""
-        if self.caller.observers:
-            self.caller.observers(ToolProgress(self.id, self.name, progress, total, message))
+        self.caller.show(ToolOutput(self.id, self.name, message, progress, total))
 
     async def write(self, instructions: str, text: str, max_tokens: int | None) -> str:
         """See `Caller`."""
@@ -151,8 +152,22 @@ class AgentCall:
         self.caller.successor = self.name, replace(new, output=now.output, **kept)
 
     def on_event(self, event: Event) -> None:
-        """Tell the observers of the calling run what happens in its child."""
-        self.caller.observers(ChildEvent(self.id, event))
+        """Tell the observers of the calling run what happens in its child, and its readers what that does and says."""
+        if self.caller.observers:
+            self.caller.observers(ChildEvent(self.id, event))
+        if self.id and isinstance(event, ResponseEmitted) and (text := _shown_of(event.response)):
+            self.caller.show(ToolOutput(self.id, self.name, text), is_told=False)
+
+
+def _shown_of(response: Response) -> str:
+    """Return what people read of a run below while it goes on: its text, and a line for each call."""
+    match response.type:
+        case "output_text":
+            return response.content
+        case "tool_call":
+            return f"\n{response.content['name']}…\n"
+        case _:
+            return ""
 
 
 def _allowed(answer: Approve | Refuse) -> bool | Mapping[str, Any]:

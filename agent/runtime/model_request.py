@@ -278,7 +278,7 @@ class ModelRequests:
         return response
 
     def _finalized(self, streamed: ModelResponse, state: Literal["complete", "interrupted"]) -> ModelResponse:
-        named = with_document_names(streamed, self._sent, self._messages)
+        named = with_document_names(streamed, self._sent, self._history)
         return finalize(named, state=state, seam=self._seam, one_text=self._one_text)
 
     def _emptiness(self, response: ModelResponse) -> Fault | None:

@@ -74,8 +74,7 @@ class Run(ExplainsAttributes, RunStream[OutputT]):
         """Run to the end as a child of the run that makes this call, and return the result."""
         self._above = call.caller
         call.caller.meter.add_child(self._meter, self._results.cost)
-        if call.caller.observers:
-            self.observers.add(call)
+        self.observers.add(call)
         try:
             return await self
         except asyncio.CancelledError:

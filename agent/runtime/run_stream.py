@@ -6,7 +6,7 @@
 import asyncio
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from time import monotonic
 from typing import Any, Generic
@@ -74,7 +74,7 @@ class RunStream(Generic[OutputT]):
         self.result: RunResult[OutputT] | None = None
         """The result, or None before the end."""
         self.outputs: list[tuple[str, str]] = []
-        """The texts that running tools have yielded, with the ids of their calls."""
+        """What running tools tell people, as texts with the ids of their calls."""
         self._output_left = dict[str, int]()
         self.steering = deque[Steering]()
         """The messages that wait for the next step."""
@@ -186,17 +186,21 @@ class RunStream(Generic[OutputT]):
         if self.observers:
             self.observers(ResponseEmitted(self.responses[-1]))
 
-    def add_output(self, call_id: str, text: str) -> None:
-        """Show a text that a running tool has yielded. Of one call, `MOST_OUTPUT` characters are shown."""
+    def add_output(self, output: ToolOutput, *, is_told: bool = True) -> None:
+        """Show what a running tool tells. Of one call, `MOST_OUTPUT` characters are shown.
+
+        `is_told=False`: the observers know it already, from an event of a run below.
+        """
         if self.result is not None:  # the tool was left running
             return
+        call_id, text = output.tool_call_id, _line_of(output)
         left = self._output_left.get(call_id, MOST_OUTPUT)
         self._output_left[call_id] = left - len(text)
         if left > 0 and text:
             self.outputs.append((call_id, text[:left]))
             self._updated.set()
-            if self.observers:
-                self.observers(ToolOutput(call_id, text[:left]))
+            if self.observers and is_told:
+                self.observers(replace(output, content=output.content[:left]))
 
     def set_waiting(self, wait: Wait | None) -> None:
         """Tell the readers what the run is waiting for, if anything."""
@@ -233,3 +237,11 @@ class RunStream(Generic[OutputT]):
         self.emitted_at.append(monotonic())
         self.responses.append(self._mark(piece))
         self._updated.set()
+
+
+def _line_of(output: ToolOutput) -> str:
+    """Return what people read: the text, or a line with how far the call is."""
+    if output.progress is None:
+        return output.content
+    total = f"/{output.total:g}" if output.total is not None else ""
+    return f"{output.content} {output.progress:g}{total}".strip() + "\n"

@@ -311,6 +311,47 @@ class Toolset(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class PromptArgument:
+    """An argument of a prompt."""
+
+    name: str
+    description: str
+    required: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PromptInfo:
+    """A prompt that a server has prepared, and the arguments that it takes."""
+
+    name: str
+    description: str
+    arguments: Sequence[PromptArgument]
+
+
+@runtime_checkable
+class PromptSource(Protocol):
+    """A toolset with prompts for people, such as an MCP server with `prompts`."""
+
+    @property
+    def name(self) -> str:
+        """The name for sentences."""
+        ...
+
+    @property
+    def prompts(self) -> bool:
+        """True if its prompts are to be used."""
+        ...
+
+    async def list_prompts(self) -> Sequence[PromptInfo]:
+        """Return its prompts. Raises `ToolError` with a sentence."""
+        ...
+
+    async def get_prompt(self, name: str, arguments: Mapping[str, str]) -> str:
+        """Return the text of a prompt. Raises `ToolError` with a sentence."""
+        ...
+
+
 @tool
 async def ask_user(question: str, choices: list[str] = []) -> str:  # noqa: B006 - its schema, nobody changes it
     """Ask the user a question and wait for the answer. Use it when you cannot go on without knowing.
@@ -529,6 +570,7 @@ async def _all_of(pieces: AsyncGenerator[Any], on_output: Callable[[str], None])
                 raise ToolError(f"A tool that yields must yield texts, not {type(piece).__name__}.")
             out.append(piece)
             on_output(fix_surrogates(piece))
+            await asyncio.sleep(0)  # others have their turn, also if the tool never waits
     return "".join(out)
 
 

@@ -29,7 +29,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from shutil import which
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -37,8 +37,8 @@ from pydantic_ai.messages import BinaryContent
 
 from agent.errors import InputError, MissingExtra, ToolError, without_paths
 from agent.fetch import tls_context
-from agent.keyword_arguments import explains_arguments, explains_fields
-from agent.tools.function_tools import CALLER, Tool
+from agent.keyword_arguments import explains_arguments, explains_fields, shown
+from agent.tools.function_tools import CALLER, PromptArgument, PromptInfo, Tool
 from agent.tools.mcp_questions import Exchange, OpenExchanges
 
 try:
@@ -59,6 +59,7 @@ except ImportError as error:
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
 
@@ -248,6 +249,11 @@ class McpServer:
     prompts: bool = False
 
     def __post_init__(self) -> None:
+        if not isinstance(cast(object, self.where), Command | HttpAddress):
+            raise InputError(
+                "an MCP server is made by McpServer.stdio(command, [argument, ...], name=...) or "
+                f"McpServer.http(url, name=...), not of {shown(self.where)}"
+            )
         if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,31}", self.name):
             raise InputError(
                 f"an MCP server's name is at most 32 letters, digits, - and _, with a letter first; not {self.name!r}"
@@ -283,10 +289,40 @@ class McpServer:
     @asynccontextmanager
     async def session(self) -> AsyncGenerator[Sequence[Tool]]:
         """Open a session and yield its tools. Raises `ToolError` with a sentence if it cannot be opened."""
+
+        async def read(session: _Session) -> Sequence[Tool]:
+            return [tool async for tool in self._tools(session)]
+
+        async with self._opened(read) as tools:
+            yield tools
+
+    async def list_prompts(self) -> Sequence[PromptInfo]:
+        """Return what the server says of its prompts. Raises `ToolError` with a sentence if it cannot be asked."""
+
+        async def read(session: _Session) -> Sequence[PromptInfo]:
+            return [_prompt_info(one) for one in await _list(session.client.list_prompts, "prompts")]
+
+        async with self._opened(read) as found:
+            return found
+
+    async def get_prompt(self, name: str, arguments: Mapping[str, str]) -> str:
+        """Return the text of a prompt with these arguments. Raises `ToolError` with a sentence if it is refused."""
+
+        async def read(session: _Session) -> str:
+            result = await session.client.get_prompt(name, dict(arguments))
+            contents = _contents({"content": [one["content"] for one in result["messages"]]})
+            return "\n\n".join(one for one in contents if isinstance(one, str))
+
+        async with self._opened(read) as text:
+            return text
+
+    @asynccontextmanager
+    async def _opened(self, read: "Callable[[_Session], Awaitable[T]]") -> AsyncGenerator[T]:
+        """Open a session and yield what is read of it first."""
         # The client must be closed in the task that opened it, but each caller of the session can be another task.
-        ready: asyncio.Future[Sequence[Tool]] = asyncio.get_running_loop().create_future()
+        ready: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         closing = asyncio.Event()
-        serving = asyncio.create_task(self._serve(ready, closing), name=f"MCP server {self.name}")
+        serving = asyncio.create_task(self._serve(read, ready, closing), name=f"MCP server {self.name}")
         _serving.add(serving)
         serving.add_done_callback(_serving.discard)
         try:
@@ -297,7 +333,9 @@ class McpServer:
                 serving.cancel()
             await asyncio.wait([serving])
 
-    async def _serve(self, ready: "asyncio.Future[Sequence[Tool]]", closing: asyncio.Event) -> None:
+    async def _serve(
+        self, read: "Callable[[_Session], Awaitable[T]]", ready: asyncio.Future[T], closing: asyncio.Event
+    ) -> None:
         """Hold a session open until `closing` is set. Never raises: whoever waits for `ready` gets the failure."""
         last_words: deque[str] = deque(maxlen=20)
         try:
@@ -305,9 +343,9 @@ class McpServer:
                 async with asyncio.timeout(self.start_seconds):
                     exchanges = OpenExchanges()
                     client = await self._connect(stack, last_words, exchanges)
-                    tools = [tool async for tool in self._tools(_Session(client, exchanges, last_words))]
+                    found = await read(_Session(client, exchanges, last_words))
                 if not ready.done():
-                    ready.set_result(tools)
+                    ready.set_result(found)
                 await closing.wait()
         except BaseException as failure:
             if not ready.done():
@@ -502,6 +540,15 @@ async def _list(page: Callable[[str | None], Awaitable[dict[str, Any]]], name: s
         if not cursor:
             break
     return found
+
+
+def _prompt_info(described: Mapping[str, Any]) -> PromptInfo:
+    arguments = [
+        PromptArgument(one["name"], one.get("description") or one.get("title") or "", bool(one.get("required")))
+        for one in described.get("arguments") or ()
+    ]
+    about = described.get("description") or described.get("title") or ""
+    return PromptInfo(described["name"], about, arguments)
 
 
 def _free(name: str, taken: Container[str]) -> str:

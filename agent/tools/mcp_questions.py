@@ -5,13 +5,16 @@ that the answer comes later, the run is suspended, and the resumed run makes the
 """
 
 import json
-from collections.abc import Generator, Mapping, Sequence
+import re
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
+from datetime import date, datetime
 from hashlib import sha256
 from math import inf
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 from agent.errors import ToolError
 from agent.tools.function_tools import Caller, Question
@@ -200,13 +203,56 @@ def _value(schema: Mapping[str, Any], answer: str) -> Any:
             raise ValueError(f"It takes a {'whole ' if kind == 'integer' else ''}number{limits}")
         case "array":
             items = {**schema.get("items", {}), "type": ""}
-            return [_value(items, one.strip()) for one in text.split(",") if one.strip()]
+            values = [_value(items, one.strip()) for one in text.split(",") if one.strip()]
+            _check_length(len(values), schema.get("minItems", 0), schema.get("maxItems", inf), "values with commas")
+            return values
         case _ if names:
             if text in names or text in names.values():
                 return names.get(text, text)
             raise ValueError(f"It takes one of {', '.join(names)}")
         case _:
-            return answer
+            _check_length(len(answer), schema.get("minLength", 0), schema.get("maxLength", inf), "characters")
+            fits, wanted = _FORMATS.get(schema.get("format", ""), (None, ""))
+            if fits is not None and not fits(text):
+                raise ValueError(f"It takes {wanted}")
+            return answer if fits is None else text
+
+
+def _check_length(length: int, least: float, most: float, unit: str) -> None:
+    """Raise `ValueError` with the limits if a text or a list is too short or too long."""
+    if not least <= length <= most:
+        limits = filter(None, [f"at least {least}" if least else "", f"at most {most}" if most != inf else ""])
+        raise ValueError(f"It takes {' and '.join(limits)} {unit}")
+
+
+def _is_date(text: str) -> bool:
+    with suppress(ValueError):
+        return len(text) == 10 and bool(date.fromisoformat(text))
+    return False
+
+
+def _is_time(text: str) -> bool:
+    with suppress(ValueError):
+        return "T" in text.upper() and datetime.fromisoformat(text).tzinfo is not None
+    return False
+
+
+def _is_url(text: str) -> bool:
+    with suppress(ValueError):
+        return bool((parts := urlsplit(text)).scheme and (parts.netloc or parts.path)) and not set(text) & set(" \n<>")
+    return False
+
+
+_FORMATS: Mapping[str, tuple[Callable[[str], bool], str]] = {
+    "email": (
+        lambda text: bool(re.fullmatch(r"[^@\s]+@[^@\s.]+(\.[^@\s.]+)+", text)),
+        "an address such as ann@example.org",
+    ),
+    "uri": (_is_url, "a URL such as https://example.org"),
+    "date": (_is_date, "a date such as 2026-11-30"),
+    "date-time": (_is_time, "a date and time with its zone such as 2026-11-30T18:30:00Z"),
+}
+"""What a text of each format must fit, and what people are told that it takes."""
 
 
 def _changed(answer: Any) -> Mapping[str, Any] | None:

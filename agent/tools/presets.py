@@ -8,8 +8,7 @@
     base = { description = "As in EUR." }     env = ["A_TOKEN"]    # our variables that it can see
     day = { default = "latest" }              # or, for a server that listens: url = "https://.../mcp"
 
-The other keys are those of `rest_tool` and `McpServer`, except `elicitation` and `sampling`, and `allow`, a list of
-private hosts such as "127.0.0.1:8000".
+The other keys are those of `rest_tool` and `McpServer`, and `allow`, a list of private hosts such as "127.0.0.1:8000".
 Secrets come from `auth = { kind = "bearer", variable = "A_KEY" }`.
 """
 
@@ -90,6 +89,8 @@ class _Mcp(_Table):
     needs_approval: tuple[str, ...] | bool = ()
     timeout: float = 60.0
     start_seconds: float = 30.0
+    elicitation: bool = True
+    sampling: bool = False
     resources: bool = False
     prompts: bool = False
 
@@ -103,8 +104,7 @@ class _Mcp(_Table):
         if self.command and (self.headers or self.auth):
             raise ConfigError("mcp.headers and mcp.auth are for a url")
         names = ("name", "tools", "needs_approval", "timeout", "start_seconds")
-        more = {key: getattr(self, key) for key in (*names, "resources", "prompts")}
-        more["elicitation"] = False  # the page could not show what the server asks
+        more = {key: getattr(self, key) for key in (*names, "elicitation", "sampling", "resources", "prompts")}
         if self.url:
             secret = self.auth.credentials(env) if self.auth else None
             if secret and secret.query:

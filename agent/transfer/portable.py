@@ -243,6 +243,7 @@ def _renewed(entry: Entry, links: FileLinks, runs: dict[str, str]) -> Entry:
         run_id=runs.setdefault(note.run_id, new_id()) if note.run_id else "",
         cost=None if note.cost is not None and note.cost < 0 else note.cost,
         at=_past(note.at),
+        suspension="",  # it says what a run below can do
     )
     return links.renewed_entry(replace(entry, message=checked(entry.message), note=note))
 

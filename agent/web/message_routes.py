@@ -6,12 +6,14 @@ The page and programs send messages with them, with the same owners, permits and
 
 import asyncio
 import json
+import logging
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import PurePosixPath
+from time import monotonic
 from typing import Annotated, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
@@ -19,15 +21,18 @@ from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import ClientDisconnect
 
-from agent.errors import Conflict, HistoryError, InputError
+from agent.errors import Conflict, HistoryError, InputError, NotFound, ToolError
 from agent.fetch import Guard
 from agent.files.images import KINDS
 from agent.files.transcribe import ReportProgress
 from agent.i18n.text import LocalizedText, _
 from agent.i18n.translator import Translator, negotiate
 from agent.models.families import LONGEST_NAME
+from agent.rendering.steps import localized_error
 from agent.system.media_types import SUFFIXES, detect_mime
+from agent.tools.function_tools import PromptInfo, PromptSource
 from agent.web.chat.answers import RESTARTING, LiveRun
+from agent.web.chat.attachments import check_length
 from agent.web.chat.choices import Choices, effort_of, requested_choices, usual_temperature
 from agent.web.chat.conversations import CONTINUE, Conversations, OtherModels
 from agent.web.chat.model_window import FULL
@@ -43,6 +48,7 @@ from agent.web.middleware.isolation import visitor_id_of
 from agent.web.middleware.requests import EventBodies
 from agent.web.sending import Submission, add_upload, send_message, sending_text, visitor_of
 
+log = logging.getLogger(__name__)
 NDJSON, NO_STORE = "application/x-ndjson", {"cache-control": "no-store"}
 SIGN_SECONDS = 15.0
 """Seconds between two signs of life while a message waits for a step. Proxies cut a request that is silent for 60."""
@@ -88,7 +94,14 @@ class _Continue(_Body):
     run: str = ""
 
 
-_KNOWN: dict[type[_Body], str] = {
+class _Prompt(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    server: str
+    name: str
+    arguments: dict[str, str] = {}
+
+
+_KNOWN: dict[type[BaseModel], str] = {
     _Message: '{"text": "...", "files": ["..."], "id": "...", "again": true, "temporary": true,'
     ' "remember": true,'
     ' "compare": [{"model": "..."}], "each_from_own": true,'
@@ -97,9 +110,10 @@ _KNOWN: dict[type[_Body], str] = {
     _Steer: '{"text": "...", "id": "..."}',
     _Edit: '{"text": "...", "settings": {"model": "..."}}',
     _Continue: '{"settings": {"model": "..."}} or {"run": "..."}',
+    _Prompt: '{"server": "...", "name": "...", "arguments": {"...": "..."}}',
     _Body: '{"settings": {"model": "..."}}',
 }
-B = TypeVar("B", bound=_Body)
+B = TypeVar("B", bound=BaseModel)
 
 
 class MessageRoutes:
@@ -393,6 +407,8 @@ def _begun(conversation: str | None, live: LiveRun | None) -> dict[str, Any]:
 
 
 LINK_SECONDS = 20.0
+KNOWN_SECONDS = 300.0
+"""Seconds for which the list of a server's prompts is known. Reading it can start a process."""
 ACCEPTED_TYPES = ("image/*", "application/octet-stream", "binary/octet-stream")
 """Media types that servers use for images. Some servers label every file as bytes."""
 
@@ -439,6 +455,42 @@ def _name(url: str, found: str) -> str:
     return f"{stem or 'picture'}.{SUFFIXES[found]}"
 
 
+class ServerPrompts:
+    """The prompts of the MCP servers of the page. Each list is read once in `KNOWN_SECONDS`, for all visitors."""
+
+    def __init__(self, tools: Iterable[object], rate_limiter: RateLimiter) -> None:
+        self._sources = {one.name: one for one in tools if isinstance(one, PromptSource) and one.prompts}
+        self._rate_limiter = rate_limiter
+        self._known = dict[str, tuple[float, Sequence[PromptInfo]]]()
+        self._reading = asyncio.Lock()
+
+    async def list(self) -> list[dict[str, Any]]:
+        """Return the prompts of all servers that can be asked."""
+        async with self._reading:
+            for name, source in self._sources.items():
+                if name in self._known and monotonic() < self._known[name][0] + KNOWN_SECONDS:
+                    continue
+                try:
+                    found = await source.list_prompts()
+                except ToolError as error:
+                    log.warning("the prompts of %s cannot be read: %s", name, error)
+                    found = ()
+                self._known[name] = monotonic(), found
+        return [{"server": name, **asdict(one)} for name, (_, found) in self._known.items() for one in found]
+
+    async def text(self, visitor: Visitor, server: str, name: str, arguments: Mapping[str, str]) -> str:
+        """Return the text of a prompt. Raises `Limited`, and `InputError` with the server's sentence."""
+        if (source := self._sources.get(server)) is None:
+            raise NotFound(_("There is no such prompt."))
+        with self._rate_limiter.reserve_answer(visitor):  # it can start a process, and counts as a message
+            try:
+                text = await source.get_prompt(name, arguments)
+            except ToolError as error:
+                raise InputError(localized_error(str(error).removesuffix("."))) from error
+        check_length(text)
+        return text
+
+
 class ComposerRoutes:
     """The routes. `owner_of` returns the owner that a request speaks for. `limit` is None on a private page.
 
@@ -455,10 +507,16 @@ class ComposerRoutes:
     ) -> None:
         self._conversations, self._links, self._owner_of, self._login_of = conversations, links, owner_of, login_of
         self._bodies, self._limit = EventBodies(limit), limit
+        self._prompts = ServerPrompts(conversations.tools, conversations.runs.rate_limiter)
 
     def add_to(self, app: FastAPI) -> None:
         """Add the routes to the application."""
-        for path, method, handler in (("/pictures", "POST", self._fetch), ("/settings", "PATCH", self._choose)):
+        for path, method, handler in (
+            ("/pictures", "POST", self._fetch),
+            ("/settings", "PATCH", self._choose),
+            ("/prompts", "GET", self._list_prompts),
+            ("/prompts", "POST", self._get_prompt),
+        ):
             app.add_api_route(path, answering(handler, self._owner_of), methods=[method])
 
     async def _fetch(self, request: Request, owner: str) -> Any:
@@ -471,6 +529,18 @@ class ComposerRoutes:
             return Response(status_code=499)
         path = await add_upload(picture.name, picture.data, request.scope)
         return {"path": path, "name": picture.name, "media_type": picture.media_type, "size": len(picture.data)}
+
+    async def _list_prompts(self, request: Request, owner: str) -> Any:
+        count_request(self._limit, request, owner)
+        return await self._prompts.list()
+
+    async def _get_prompt(self, request: Request, owner: str) -> Any:
+        """Return the text of a prompt of a server. A client that goes away ends the request to the server."""
+        count_request(self._limit, request, owner)
+        async with self._bodies.read(request.scope, request.receive, visitor_id_of(request.scope)) as body:
+            wanted = _checked(_Prompt, body)
+        asking = self._prompts.text(visitor_of(request, owner), wanted.server, wanted.name, wanted.arguments)
+        return {"text": await result_unless_gone(request, asking)}
 
     async def _choose(self, request: Request, owner: str) -> None:
         """Remember what the visitor has set. Raises `AgentError` for an unknown model, and for a wrong value."""

@@ -293,7 +293,7 @@ async def test_runs_queue_in_order(agent: Agent) -> None:
 
 
 def test_single_run_refuses_a_second(agent: Agent, server: Running) -> None:
-    with Chat(agent, single_run=True) as chat:
+    with Chat(agent, enforce_single_run=True) as chat:
         with pytest.raises(InputError):
             list(chat.query(""))
         assert text(chat.query("!text One.")) == "One.", "a run that never started does not count"
@@ -322,7 +322,7 @@ def delete(name: str) -> str:
 
 async def test_suspended_single_run_is_resumed(server: Running) -> None:
     script = '!tool delete {"name": "x"} !text Done.'
-    async with Chat(Agent(connect(QWEN3, Endpoint(server.base_url)), tools=[delete]), single_run=True) as chat:
+    async with Chat(Agent(connect(QWEN3, Endpoint(server.base_url)), tools=[delete]), enforce_single_run=True) as chat:
         first = await chat.ask(script)
         assert first.finish_reason == "suspended"
         with pytest.raises(SingleRun):

@@ -22,7 +22,9 @@ from pydantic_ai.messages import (
 
 from agent import Agent, AgentError, Chat, Compaction, Context, InputError, Limits, RunResult, tool
 from agent.events import ChildEvent, StepStarted
-from agent.files.kinds import DOCX
+from agent.files.kinds import DOCX, PDF, Document
+from agent.files.parts import document_text
+from agent.files.passages import excerpt
 from agent.messages.compaction import (
     NO_PICTURE,
     Summary,
@@ -35,11 +37,11 @@ from agent.messages.compaction import (
     with_summary,
 )
 from agent.messages.openai import to_openai
-from agent.messages.repair import repair
+from agent.messages.repair import PAGE_BYTES, count_bytes, repair
 from agent.models.catalog import ModelSpec
 from agent.runtime import fitting
 from agent.suspension.suspended_run import Approve
-from tests.support.documents import word
+from tests.support.documents import pdf, word
 from tests.support.fakes import SPEC, Call, FakeConnection, Step, Words
 from tests.support.media_files import random_png
 from tests.support.message_rules import assert_accepted
@@ -190,6 +192,24 @@ async def test_text_of_a_document_counts() -> None:
     connection = FakeConnection([said("a"), said("b")], spec=replace(SPEC, context_tokens=20_000))
     await talk(Agent(connection, compaction=Compaction(at=4_000, keep=1, summarize=brief)), ["Read", letter], "So?")
     assert [len(sent) for sent in connection.played.sent] == [1, 1]
+
+
+async def test_summarized_document_is_named_by_its_pages() -> None:
+    lease = Document(PDF, "", ("The rent is due on Friday.", "Three months of notice. " + "word " * 900))
+    read = document_text("lease.pdf", lease, excerpt(lease, "", 10**6))
+    connection = FakeConnection([said("a"), said("b"), said("Three months of notice (p. 2).")])
+    result = await talk(Agent(connection, compaction=SHORT), ["Read", read], LONG, "How long?")
+    assert "lease" not in str(connection.played.sent[2])
+    [citation] = result.citations
+    assert [source.title for source in citation.sources] == ["lease.pdf#page=2"]
+
+
+@pytest.mark.parametrize(("pages", "filler", "counted"), [(1, 0, 1), (40, 0, 40), (1, 3_000_000, 61)])
+def test_pdf_counts_by_its_pages(pages: int, filler: int, counted: int) -> None:
+    """A large one, of which the pages would take long to count, does by its size."""
+    data = pdf(["Page"] * pages) + b"%" * filler
+    message = ModelRequest([UserPromptPart(["Read", BinaryContent(data, media_type="application/pdf")])])
+    assert count_bytes(message) == len("Read") + counted * PAGE_BYTES
 
 
 async def test_failed_summary_sends_everything_and_is_told() -> None:

@@ -23,7 +23,7 @@ from agent import (
     ask_user,
     tool,
 )
-from agent.events import Observer, ResponseEmitted, RunStarted, ToolCallEnded, ToolOutput, ToolProgress
+from agent.events import Observer, ResponseEmitted, RunStarted, ToolCallEnded, ToolOutput
 from agent.messages.repair import repair
 from agent.runtime import agent_loop
 from agent.runtime.run import Run
@@ -243,6 +243,24 @@ async def test_tool_that_yields_is_stopped_at_once() -> None:
     assert result.note.detail == "Stopped."
 
 
+async def test_tool_that_yields_without_waiting_holds_nobody() -> None:
+    count = 0
+
+    async def busy() -> AsyncIterator[str]:
+        """Never wait."""
+        nonlocal count
+        while count < 10_000:
+            count += 1
+            yield "."
+
+    run = Agent(FakeConnection([Step([Call("busy", "{}", "c1")]), ANSWER]), tools=[busy]).run("Go.").start()
+    while not run.outputs:
+        await run.wait_for_update(9, outputs=0)
+    run.cancel()
+    assert (await run).finish_reason == "cancelled"
+    assert count < 10_000
+
+
 @pytest.mark.parametrize("value", [7, b"x", None])
 async def test_tool_must_yield_texts(value: object) -> None:
     async def odd() -> AsyncIterator[object]:
@@ -280,7 +298,7 @@ async def test_run_tells_nothing_after_its_end() -> None:
     await run
     go.set()
     await ended.wait()
-    run.observers(ToolProgress("c1", "deaf", 1))
+    run.observers(ToolOutput("c1", "deaf", "", 1))
     assert isinstance(told[-1], RunEnded)
     assert run.outputs == [("c1", "Begun.")]
 

@@ -99,7 +99,7 @@ def test_readme_code_runs(number: int, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_readme_is_true() -> None:
-    assert len(BLOCKS) == 19
+    assert len(BLOCKS) == 22
     history = next(block for block in BLOCKS if "talk.json" in block)
     body = history.split("async def")[1].split("print(")[0]
     assert len([line for line in body.splitlines() if line.strip()]) <= 10, "more than ten lines of history"
@@ -124,7 +124,7 @@ def public() -> Iterator[tuple[str, Any]]:
                     yield f"{name}.{own}", member
 
 
-ALIASES = {"Effort", "Event", "FinishReason", "Message", "Prompt", "ResponseType"}
+ALIASES = {"Effort", "Event", "FinishReason", "ModelMessage", "Prompt", "ResponseType"}
 """Names for a choice of words or types, which cannot have a docstring."""
 
 

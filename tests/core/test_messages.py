@@ -30,7 +30,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.models.openai import OpenAIChatModel
 
-from agent import Context, Endpoint, Image, InputError, ModelSpec, connect
+from agent import Context, Endpoint, Image, InputError, Message, ModelSpec, Part, connect
 from agent.messages.adapt import adapt_and_prepare
 from agent.messages.openai import from_openai, to_openai
 from agent.messages.prompt import to_messages
@@ -218,6 +218,17 @@ def test_nothing_is_dropped(turns: Any) -> None:
     back = from_openai(to_openai(messages))
     assert _media(back) == _media(messages)
     assert _outcomes(back) == _outcomes(messages)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_message_of_role_and_contents_is_a_prompt(alone: bool) -> None:
+    message = Message(role="user", contents=[Part.Text("What is this?"), "Look.", PICTURE])
+    assert (message.role, message.contents[0]) == ("user", {"type": "text", "text": "What is this?"})
+    messages = to_messages(message) if alone else to_messages([Message("system", "Be brief."), message])
+    prompt = messages[-1].parts[-1]
+    assert isinstance(prompt, UserPromptPart)
+    assert [getattr(one, "media_type", one) for one in prompt.content] == ["What is this?", "Look.", "image/png"]
+    assert json.loads(json.dumps(message)) == message
 
 
 def _items(messages: list[ModelMessage]) -> list[Any]:

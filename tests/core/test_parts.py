@@ -178,7 +178,7 @@ async def test_failed_fetch_sends_no_request(site: str, path: str, words: str) -
             prompt = ["Look", Image.from_url(f"http://{site}{path}")]
             with pytest.raises(InputError, match=words):
                 await agent.ask(prompt)
-            async with Chat(agent, single_run=True) as chat:
+            async with Chat(agent, enforce_single_run=True) as chat:
                 for _ in range(2):  # a refused prompt leaves no trace
                     with pytest.raises(InputError, match=words):
                         await chat.ask(prompt)

@@ -6,13 +6,21 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pydantic_ai.messages import ModelMessage, ModelResponse, ToolReturnPart, UserPromptPart
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
 
 from agent import Agent, Approve, InputError, tool
 from agent.cli.chat import _prompts
 from agent.events import ResponseEmitted, StateSnapshot
+from agent.messages.adapt import adapt_and_prepare
 from agent.messages.openai import to_openai
-from agent.messages.repair import prepare_messages
+from agent.messages.repair import UNANSWERED, prepare_messages
 from agent.responses import pieces_of, steered_text, steering_message
 from tests.support.fakes import SPEC, Act, Call, FakeConnection, Step, Words
 from tests.support.message_rules import assert_accepted
@@ -77,6 +85,22 @@ async def test_history_with_the_message_is_accepted() -> None:
     again = await Agent(connection := FakeConnection([])).ask("Thanks.", context=result.context)
     assert again.text == "done"
     assert texts_of(connection.played.sent[0]).count("And another.") == 2
+
+
+@pytest.mark.parametrize(
+    ("dialect", "provider", "is_joined"),
+    [("messages", "anthropic", True), ("generate", "google", True), ("chat", "openai", True), ("chat", "vllm", False)],
+)
+def test_results_and_message_are_one_request_where_taken(dialect: Any, provider: str, is_joined: bool) -> None:
+    """Elsewhere a note stands between, because many chat templates refuse a prompt after results."""
+    spec = replace(SPEC, dialect=dialect, provider=provider, tools="native")
+    called = ModelResponse(parts=[ToolCallPart("look", "{}", tool_call_id="c")])
+    seen = ModelRequest(parts=[ToolReturnPart("look", "seen", tool_call_id="c")])
+    steered = [steering_message("One.", "1"), steering_message("Two.", "2")]
+    sent = adapt_and_prepare([ModelRequest(parts=[UserPromptPart("Look.")]), called, seen, *steered], spec)
+    assert len(sent) == (3 if is_joined else 7)
+    assert (UNANSWERED in str(sent)) is not is_joined
+    assert texts_of(sent) == ["Look.", "One.", "Two."]
 
 
 async def test_run_that_ends_before_gives_the_message_back() -> None:

@@ -583,6 +583,7 @@ async def page_ends_with_its_bytes(trial: Trial) -> None:
         (10_000, texts[4:], texts[:4]),
         (40_000, texts[3:], texts[:5]),
         (1, texts[-1:], texts[:1]),
+        (0, texts[-1:], texts[:1]),
     ):
         same(prompts(await trial.store.history(record, most_bytes=most)), newest, f"the newest {most} bytes")
         page = await trial.store.find(record, ids=[one.id for one in entries], most_bytes=most)

@@ -1,9 +1,13 @@
 """Saved prompts: kept in the browser, picked by "/" in an empty composer, renamed and deleted in a dialog."""
 
 import json
+import sys
+from collections.abc import Callable
 
+import pytest
 from playwright.sync_api import Locator, expect
 
+from agent.settings import ROOT
 from tests.conftest import App, Visit, Visitor
 from tests.support.scripted_server import Running
 
@@ -105,6 +109,49 @@ def test_prompts_are_renamed_and_deleted(app: App, visit: Visit) -> None:
     visitor.reload()
     visitor.box.press_sequentially("/")
     expect(options(visitor).locator("b")).to_have_text(["A report", "Greek"])
+
+
+@pytest.fixture(scope="module")
+def with_server(tmp_path_factory: pytest.TempPathFactory, start_app: Callable[..., App]) -> App:
+    """An app with an MCP server that has prompts and asks people."""
+    preset = tmp_path_factory.mktemp("presets") / "things.toml"
+    arguments = ["-m", "tests.support.mcp_server", "stdio"]
+    lines = [f"command = {json.dumps(sys.executable)}", f"args = {arguments}", f"cwd = {json.dumps(str(ROOT))}"]
+    preset.write_text("\n".join(['[mcp]\nname = "things"\nprompts = true', *lines]))
+    return start_app(f"[agent]\ntools = [{json.dumps(str(preset))}]\n")
+
+
+@pytest.mark.gate("A prompt of an MCP server fills the composer, and its questions are asked in the chat.")
+def test_server_prompts_and_asks(with_server: App, visit: Visit, model_server: Running) -> None:
+    visitor = visit(with_server.url)
+    asked = list[str]()
+    visitor.page.on("request", lambda request: asked.append(request.url))
+    visitor.box.press_sequentially("/rev")
+    option = visitor.page.get_by_role("option", name="review")
+    expect(option).to_contain_text("things · How to review a text.")
+    assert len([one for one in asked if "/prompts" in one and "assets" not in one]) == 1
+    visitor.box.press("Enter")
+    form = visitor.page.get_by_role("dialog", name="review")
+    expect(form.get_by_role("textbox", name="text")).to_be_focused()
+    visitor.page.keyboard.type("Ode")
+    visitor.shot("server-prompt")
+    visitor.page.keyboard.press("Enter")
+    expect(form).to_have_count(0)
+    expect(visitor.box).to_have_value("Review this in a kind tone: Ode")
+    expect(visitor.box).to_be_focused()
+    expect(visitor.mine).to_have_count(0)
+    visitor.allow_tools()
+    visitor.say('!tool things-book {"day": "Monday"} !text Booked.')
+    question = visitor.chat.locator('[data-kind="question"][data-state="waiting"]')
+    expect(question).to_contain_text("Things-book asks:")
+    expect(question).to_contain_text("Seats on Monday (How many seats?)")
+    visitor.shot("server-question")
+    visitor.idle()
+    visitor.say("2")
+    expect(visitor.bubbles.filter(has_text="Booked.")).to_be_visible()
+    expect(question).to_have_count(0)
+    results = [one for one in model_server.journal()[-1]["body"]["messages"] if one["role"] == "tool"]
+    assert results[-1]["content"] == "2 seats on Monday"
 
 
 def test_nothing_is_offered_without_storage(app: App, visit: Visit) -> None:

@@ -189,9 +189,7 @@ async def test_failure_closes_socket(server: Playing, dialect: Dialect, fault: s
 @pytest.mark.parametrize("name", ["chat", "responses", "messages", "generate"])
 def test_asyncio_reports_nothing_after_failures(server: Playing, name: str, caplog: pytest.LogCaptureFixture) -> None:
     dialect = DIALECTS[name]
-    ends: list[Any] = ["malformed", "reset", "cut"]
-    if name != "generate":  # google-genai leaves generators that run to asyncio
-        ends.append("error")
+    ends: list[Any] = ["malformed", "reset", "cut", "error"]
 
     async def run() -> None:
         for end in ends:

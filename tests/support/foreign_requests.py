@@ -334,6 +334,8 @@ MATRIX: list[tuple[str, str, str, str, str | None, int | None]] = [
     ("running answer", "delete", "DELETE", "/runs/$run", None, 405),
     ("list", "read", "GET", "/conversations?guest=$owner&owner=$owner&limit=200", None, 200),
     ("list", "summary", "GET", "/own-data?guest=$owner&owner=$owner", None, 200),
+    ("prompt", "list over http", "GET", "/prompts?guest=$owner&owner=$owner", None, 200),
+    ("prompt", "get over http", "POST", "/prompts?guest=$owner", '{"server": "$owner", "name": "x"}', 404),
     ("settings", "choose", "PATCH", "/settings?guest=$owner&owner=$owner", '{"effort": "low"}', 204),
     ("picture", "fetch over http", "POST", "/pictures?guest=$owner", '{"url": "file://$path"}', 400),
     ("message", "render over http", "POST", "/markdown?guest=$owner&owner=$owner", '{"text": "# pear"}', 200),

@@ -162,7 +162,7 @@ CELLS: Mapping[tuple[str, str], tuple[str, ...] | str] = {
     ("event stream", "cancel"): ("session cancel", "event cancel", "event cancel both"),
     ("event stream", "subscribe"): ("session listen", "running answer subscribe"),
     ("event stream", "export"): ("session link",),
-    ("list", "read"): ("list read", "list summary"),
+    ("list", "read"): ("list read", "list summary", "prompt list over http", "prompt get over http"),
     ("list", "append"): ("list append", "conversation import id"),
     ("list", "rename"): ("list rename", "settings choose"),
     ("list", "delete"): ("list delete", "list delete all"),

@@ -17,7 +17,9 @@ from agent import (
     Image,
     Limits,
     Message,
+    ModelMessage,
     Options,
+    Part,
     Prompt,
     Response,
     Run,
@@ -33,7 +35,7 @@ from agent import (
     stream_to_display,
     tool,
 )
-from agent.events import ToolProgress
+from agent.events import ToolOutput
 from agent.tools.mcp import McpServer
 
 # --- notebooks --------------------------------------------------------------------------------------------------------
@@ -62,7 +64,7 @@ async def wrong_displays(agent: Agent, chat: Chat) -> None:
 
 async def right_servers(run: Run) -> Agent:
     async for event in run.events():
-        if isinstance(event, ToolProgress):
+        if isinstance(event, ToolOutput):
             assert_type(event.total, float | None)
     server = McpServer.stdio("npx", ["-y", "server"], name="files", elicitation=False, sampling=True)
     assert_type(server, McpServer)
@@ -93,7 +95,7 @@ def wrong_agents(agent: Agent) -> None:
 # --- conversations that fit -------------------------------------------------------------------------------------------
 
 
-async def summarized(messages: Sequence[Message]) -> str:
+async def summarized(messages: Sequence[ModelMessage]) -> str:
     return f"{len(messages)} messages"
 
 
@@ -157,7 +159,7 @@ async def right_arguments(result: RunResult, picture: Path) -> None:
     prompt: Prompt = ["What is this?", picture, Image.from_url("https://example.org/a.png")]
     assert_type(await agent.ask(prompt, context=result.context), RunResult)
     assert_type(await agent.resume(result, "Yes."), RunResult)
-    messages: tuple[Message, ...] = result.context.messages
+    messages: tuple[ModelMessage, ...] = result.context.messages
     assert_type(Context(messages=messages), Context)
     with Chat("openai:gpt-6-luna") as chat:
         assert_type(chat.messages, list[dict[str, Any]])
@@ -171,6 +173,42 @@ async def wrong_arguments(agent: Agent, result: RunResult) -> None:
     await agent.ask("Hello", context=result)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     agent.resume(None, "Yes.")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     Chat(None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+# --- messages, events and models that stand in -----------------------------------------------------------------------
+
+
+async def right_messages(agent: Agent, picture: Path) -> None:
+    message = Message(role="user", contents=[Part.Text("What is this?"), Image.from_path(picture)])
+    assert_type(message.role, str)
+    await agent.ask([Message("system", "Be brief."), message])
+    Chat(agent, enforce_single_run=True)
+
+
+async def right_events(run: Run, agent: Agent) -> None:
+    async for event in run.events():
+        match event.type:
+            case "text_delta" | "tool_call" | "run_ended":
+                print(event)
+            case _:
+                continue
+    taken = run.steer("Only hotels with a garden.")
+    assert_type(await taken, bool)
+    result = await Agent([agent.connection, "auto"]).ask("Hello", cache=True)
+    assert_type(result.model, str)
+    assert_type(result.usage.get("cached_tokens", 0), int)
+
+
+async def wrong_messages(agent: Agent, run: Run) -> None:
+    Message(contents="Hello")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    Message("user", 3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    Part.Text(3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    Chat(agent, enforce_single_run="yes")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    run.steer(3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await agent.ask("Hello", cache="yes")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    async for event in run.events():
+        if event.type == "text":  # type: ignore[comparison-overlap]  # pyright: ignore[reportUnnecessaryComparison]
+            print(event)
 
 
 # --- the type of an answer --------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from pydantic_ai.messages import BinaryContent, ToolCallPart, ToolReturnPart
 
 from agent import Agent, Approve, Refuse, RunResult
 from agent.errors import InputError, ToolError
-from agent.events import ToolProgress
+from agent.events import ToolOutput
 from agent.settings import ROOT
 from agent.tools import mcp
 from agent.tools.function_tools import Question, Tool, Toolset, execute
@@ -383,6 +383,47 @@ def test_choices_of_a_list_are_offered() -> None:
     assert made == {"action": "accept", "content": {"days": ["Monday", "Friday"]}}
 
 
+FITTING = {
+    "email": ("ann@example.org", "ann@home", "an address such as ann@example.org"),
+    "uri": ("https://example.org/a", "example", "a URL such as https://example.org"),
+    "date": ("2026-11-30", "30.11.2026", "a date such as 2026-11-30"),
+    "date-time": ("2026-11-30T18:30:00Z", "2026-11-30T18:30", "2026-11-30T18:30:00Z"),
+}
+
+
+@pytest.mark.parametrize(("name", "good", "bad", "wanted"), [(name, *one) for name, one in FITTING.items()])
+def test_text_of_a_format_is_checked(name: str, good: str, bad: str, wanted: str) -> None:
+    field = {"at": {"type": "string", "format": name}}
+    assert replies_to(field, at=f" {good} ")[0] == {"action": "accept", "content": {"at": good}}
+    made, (question,) = replies_to(field, at=bad)
+    assert made is None
+    assert question.text.endswith(f"{wanted}, not {bad!r}.")
+
+
+@pytest.mark.parametrize(
+    ("limits", "unfit", "wanted"),
+    [
+        ({"type": "string", "minLength": 2, "maxLength": 4}, "a", "It takes at least 2 and at most 4 characters"),
+        ({"type": "string", "maxLength": 4}, "abcde", "It takes at most 4 characters"),
+        ({"type": "array", "items": {"type": "string"}, "minItems": 2}, "a", "at least 2 values with commas"),
+        ({"type": "array", "items": {"type": "string"}, "maxItems": 1}, "a, b", "at most 1 values with commas"),
+    ],
+)
+def test_too_short_and_too_long_answers_are_asked_again(limits: dict[str, Any], unfit: str, wanted: str) -> None:
+    made, (question,) = replies_to({"at": limits}, at=unfit)
+    assert made is None
+    assert wanted in question.text
+
+
+async def test_prompts_are_for_people_too(asking: McpServer) -> None:
+    [prompt] = await asking.list_prompts()
+    assert (prompt.name, prompt.description) == ("review", "How to review a text.")
+    assert [(one.name, one.required) for one in prompt.arguments] == [("text", True), ("tone", False)]
+    assert await asking.get_prompt("review", {"text": "Ode"}) == "Review this in a kind tone: Ode"
+    with pytest.raises(ToolError, match="things refused"):
+        await asking.get_prompt("none", {})
+
+
 async def test_resources_and_prompts_are_tools(asking: McpServer) -> None:
     server = McpServer(asking.where, name="things", tools=["add"], resources=True, prompts=True)
     async with server.session() as tools:
@@ -438,8 +479,9 @@ def test_last_words_are_told_only_of_a_server_that_ended() -> None:
 
 async def test_progress_is_an_event(asking: McpServer) -> None:
     run = calling(asking, ("climb", "{}")).run("Climb.")
-    told = [event async for event in run.events() if event.type == "tool_progress"]
-    assert told == [ToolProgress("climb-0", "things-climb", 1, 2, "half way")]
+    told = [event async for event in run.events() if event.type == "tool_output"]
+    assert told == [ToolOutput("climb-0", "things-climb", "half way", 1, 2)]
+    assert run.outputs == [("climb-0", "half way 1/2\n")], "the page shows it in the row of the call"
 
 
 async def test_newest_revision_is_spoken(asking: McpServer) -> None:

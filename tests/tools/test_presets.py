@@ -108,7 +108,7 @@ async def test_mcp_server_is_a_preset(tmp_path: Path) -> None:
     assert isinstance(server, Toolset)
     assert "hush" not in repr(server)
     assert isinstance(server, McpServer)
-    assert (server.elicitation, server.sampling, server.resources) == (False, False, False), "the page cannot ask"
+    assert (server.elicitation, server.sampling, server.resources) == (True, False, False)
     async with server.session() as tools:
         assert [(tool.name, tool.needs_approval) for tool in tools] == [
             ("things-add", True),

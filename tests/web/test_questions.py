@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -22,15 +23,19 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
+from agent import Agent, Endpoint, connect
 from agent.errors import Conflict, InputError, Limited, NotFound
 from agent.history import Conversation, Entry, Note
 from agent.history.memory import MemoryStore
 from agent.models.catalog import ModelSpec
 from agent.rendering.bubbles import Turn as ShownTurn
-from agent.settings import PublicSettings
+from agent.settings import ROOT, PublicSettings
 from agent.suspension.suspended_run import Approve, Refuse
 from agent.tools.builtin import calculate
 from agent.tools.function_tools import ask_user
+from agent.tools.mcp import McpServer
+from agent.transfer.imported import FileLinks
+from agent.transfer.portable import renewed
 from agent.web.chat.attachments import MAX_TEXT
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
@@ -51,6 +56,7 @@ SEND = '!tool send {"to": "Ann", "text": "Hi!"} !text Done.'
 BOTH = '!tools ask_user {"question": "Which?"} send {"to": "Ann", "text": "Hi!"} !text Both done.'
 
 QUESTION = QuestionId("r", "1")
+QWEN = ModelSpec(id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="Qwen3", provider="vllm")
 
 
 # --- pure -------------------------------------------------------------------------------------------------------------
@@ -170,11 +176,10 @@ class SlowStore(MemoryStore):
 async def restarted(model_server: Running, tmp_path: Path) -> AsyncIterator[Callable[[], Conversations]]:
     """Yield a function to a server's conversations. Each call starts another server with the same store."""
     store, begun = SlowStore(), list[Conversations]()
-    spec = ModelSpec(id="vllm:Qwen/Qwen3-8B", name="Qwen/Qwen3-8B", label="Qwen3", provider="vllm")
 
     def start() -> Conversations:
         tools = [ask_user, send, calculate]
-        begun.append(chats_of(model_server.base_url, tmp_path, spec, store=store, tools=tools, retries=0))
+        begun.append(chats_of(model_server.base_url, tmp_path, QWEN, store=store, tools=tools, retries=0))
         return begun[-1]
 
     yield start
@@ -324,6 +329,92 @@ async def test_replies_are_bounded_and_forgotten(restarted: Callable[[], Convers
     await page.replies.forget_deleted(page.store)
     assert page.replies.get(live.conversation) is None
     assert page.replies.size == 0
+
+
+THINGS = McpServer.stdio(sys.executable, ["-m", "tests.support.mcp_server", "stdio"], name="things", cwd=ROOT)
+
+
+async def waiting_for_reply(page: Conversations, chat: str) -> str:
+    return asked(*(await view_of(page, "ann", chat)).turns)
+
+
+@pytest.mark.slow
+async def test_questions_of_servers_are_asked_field_by_field(model_server: Running, tmp_path: Path) -> None:
+    """Also after a restart. What does not fit is asked again, and the rest is not."""
+    store, ann = MemoryStore(), Asker(owner="ann")
+    pages = [chats_of(model_server.base_url, tmp_path, QWEN, store=store, tools=[THINGS]) for _ in range(2)]
+    live = await pages[0].send(ann, None, {"text": "!tool things-order {} !text Ordered."}, Choices(tools=True))
+    assert live is not None
+    await over(pages[0])
+    page, chat = pages[1], live.conversation
+    assert (await view_of(page, "ann", chat)).turns == (await view_of(pages[0], "ann", chat)).turns
+    assert re.search(r"Things-order asks:.*Your order \(Dish\)", await waiting_for_reply(page, chat), re.DOTALL)
+    assert await page.answer(ann, chat, "fish", Choices()) is None
+    [turn] = (await view_of(page, "ann", chat)).turns
+    assert said_by_person(turn)[-1] == written("fish")
+    assert [one["label"] for one in turn["buttons"]] == ["Yes", "No", "Refuse"]
+    assert await page.answer(ann, chat, "yes", Choices()) is None
+    assert await page.answer(ann, chat, "Refuse", Choices()) is not None
+    await over(page)
+    assert "It takes one of soup, cake, not" in await waiting_for_reply(page, chat)
+    assert await page.answer(ann, chat, "cake", Choices()) is not None
+    await over(page)
+    [turn] = (await view_of(page, "ann", chat)).turns
+    assert asked(turn) == ""
+    assert "cake" in str(turn)
+    sent = model_server.journal()[-1]["body"]["messages"]
+    assert json.loads(sent[-1]["content"]) == {"dish": "cake", "warm": True, "note": None}
+    for one in pages:
+        await one.aclose()
+
+
+@pytest.mark.slow
+async def test_requests_of_servers_to_the_model_are_approved(model_server: Running, tmp_path: Path) -> None:
+    server, ann = replace(THINGS, sampling=True), Asker(owner="ann")
+    page = chats_of(model_server.base_url, tmp_path, QWEN, tools=[server])
+    live = await page.send(ann, None, {"text": '!tool things-poem {"topic": "tea"} !text Read.'}, Choices(tools=True))
+    assert live is not None
+    await over(page)
+    shown = await waiting_for_reply(page, live.conversation)
+    assert "The MCP server things wants to ask the model" in shown
+    assert "A poem about tea" in shown
+    changed = json.dumps({"text": "!text Warm leaves."})
+    assert await page.answer(ann, live.conversation, changed, Choices()) is not None
+    await over(page)
+    results = [one for one in model_server.journal()[-1]["body"]["messages"] if one["role"] == "tool"]
+    assert results[-1]["content"].startswith("Warm leaves.")
+    await page.aclose()
+
+
+async def test_questions_of_agents_below_are_asked(model_server: Running, tmp_path: Path) -> None:
+    """The row of the call shows what the agent does, and its question reaches it after a restart."""
+    child = Agent(connect(QWEN, Endpoint(model_server.base_url)), tools=[ask_user, send, calculate])
+    store, ann, tools = MemoryStore(), Asker(owner="ann"), [child.as_tool("Looks things up.", name="research")]
+    pages = [chats_of(model_server.base_url, tmp_path, QWEN, store=store, tools=tools) for _ in range(2)]
+    task = json.dumps({"task": ASK.replace("!echo", "!text Found.")}).replace("!", "\\u0021")
+    live = await pages[0].send(ann, None, {"text": f"!tool research {task}"}, Choices(tools=True))
+    assert live is not None
+    outputs = live.run.outputs
+    await over(pages[0])
+    assert "".join(text for _, text in outputs) == "I must know.\nask_user…\n"
+    assert "Research asks:" in await waiting_for_reply(pages[1], live.conversation)
+    with pytest.raises(NotFound):
+        await pages[1].answer(Asker(owner="bob"), live.conversation, "yearly", Choices())
+    went_on = await pages[1].answer(ann, live.conversation, "yearly", Choices())
+    assert went_on is not None
+    await over(pages[1])
+    [turn] = (await view_of(pages[1], "ann", live.conversation)).turns
+    assert asked(turn) == ""
+    assert "Found." in str(turn)
+    for one in pages:
+        await one.aclose()
+    await child.aclose()
+
+
+async def test_import_brings_no_suspended_run_below() -> None:
+    entry = Entry(parent_id=None, message=ModelResponse(parts=[]), note=Note(ended="suspended", suspension="{}"))
+    [new] = renewed([entry], FileLinks(lambda _: None))
+    assert (new.note.ended, new.note.suspension) == ("suspended", "")
 
 
 def test_long_replies_evict_no_short_ones() -> None:

@@ -327,6 +327,21 @@ async def test_edit_asks_all_again(house: House) -> None:
     assert await house.columns(chat) == {"Alpha": "I am alpha.", "Beta": "I am beta."}
 
 
+@pytest.mark.parametrize("left", [2, 1])
+async def test_edit_says_which_models_are_gone(house: House, left: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    chat = await house.ask(ASK, others=OTHERS)
+    [turn] = await house.turns(chat)
+    known = {spec.id: spec for spec in SPECS[:left]}
+    monkeypatch.setattr(house.page.models, "get", known.get)
+    await house.page.edit(ANN, chat, turn["id"], AGAIN, ALPHA)
+    await house.settle()
+    [edited] = await house.turns(chat)
+    gone = ", ".join(SPECS[number].id for number in range(left, 3))
+    shown = edited["columns"] if left > 1 else [edited]
+    assert len(shown) == left
+    assert all(f"is not available any more: {gone}" in one["caption"] for one in shown)
+
+
 async def test_edit_keeps_what_each_model_had_before(house: House) -> None:
     chat = await house.ask(ASK)
     await house.ask(AGAIN, chat)

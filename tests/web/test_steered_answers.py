@@ -231,6 +231,24 @@ async def test_message_counts_for_the_limits(server: Running, tmp_path: Path) ->
     await house.page.aclose()
 
 
+async def test_repeat_during_its_first_copy_counts_once(server: Running, tmp_path: Path) -> None:
+    house = House(tmp_path, server, PublicSettings(messages=2, answers_each=1))
+    live, chat = await house.begin()
+    id_ = uuid4().hex
+    first = asyncio.create_task(house.steer(chat, id_=id_))
+    await house.waiting(live)
+    second = asyncio.create_task(house.steer(chat, id_=id_))  # of the two messages a minute, one is left for neither
+    await until(lambda: live.counted[id_].callers == 2)
+    first.cancel()
+    await until(lambda: live.counted[id_].callers == 1)
+    with pytest.raises(Limited, match="2 messages a minute"):
+        await house.steer(chat)
+    await house.settle()
+    assert await second
+    assert live.run.steered == [id_]
+    await house.page.aclose()
+
+
 async def test_only_so_many_messages_wait_for_a_step(house: House) -> None:
     live, chat = await house.begin()
     ids = [uuid4().hex for _ in range(MOST_STEERING)]

@@ -51,8 +51,8 @@ class Database(Protocol):
         """Run `work`, which deletes text, in a transaction. If it returns something true, the text is wiped soon."""
         ...
 
-    async def finish_erasing(self) -> bool:
-        """Wait until no erased conversation keeps its id. Return True if one did."""
+    async def finish_erasing(self, id_: str) -> bool:
+        """Wait until no erased conversation keeps this id. Return True if one did."""
         ...
 
     async def wipe(self) -> None:

@@ -195,7 +195,7 @@ class PostgresDatabase:
         """Implement `Database.erase`. The server's autovacuum removes deleted rows."""
         return await self.write(work)
 
-    async def finish_erasing(self) -> bool:
+    async def finish_erasing(self, id_: str) -> bool:
         """Implement `Database.finish_erasing`: what is erased is gone at once."""
         return False
 

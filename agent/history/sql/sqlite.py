@@ -74,7 +74,7 @@ _DIALECT = (
     (re.compile(r"\bROWID,"), ""),
 )
 """SQLite's words for the fragments of dialect; see `agent.history.sql.database`."""
-_FIND_HIDDEN = "SELECT 1 FROM conversations WHERE expires_at < 0 LIMIT 1"
+_FIND_HIDDEN = "SELECT 1 FROM conversations WHERE expires_at < 0 AND id = :id"
 _REASONS = {
     sqlite3.SQLITE_BUSY: _("another process keeps it locked"),
     sqlite3.SQLITE_CANTOPEN: _("it cannot be opened"),
@@ -216,11 +216,14 @@ class SqliteDatabase:
             await asyncio.wait([self._removing], timeout=ERASE_SECONDS)
         return erased
 
-    async def finish_erasing(self) -> bool:
-        """Implement `Database.finish_erasing`, also for what another process has hidden."""
-        if not await self.rows(_FIND_HIDDEN):
+    async def finish_erasing(self, id_: str) -> bool:
+        """Implement `Database.finish_erasing`, also for what another process has hidden.
+
+        It does not wait for the text of others: a removal of all can take minutes.
+        """
+        if not await self.rows(_FIND_HIDDEN, id=id_):
             return False
-        await self._writes.run(self._remove_hidden())
+        await self._writes.run(self._remove_hidden_of(id_))
         return True
 
     async def wipe(self) -> None:
@@ -298,6 +301,10 @@ class SqliteDatabase:
         async with self._one_removal:
             while await self._in_turn(_remove_hidden, frees_space=True):
                 await self._rest()
+
+    async def _remove_hidden_of(self, id_: str) -> None:
+        while await self._in_turn(partial(_remove_hidden, id_=id_), frees_space=True):
+            await self._rest()
 
     def _wipe_soon(self) -> None:
         self._has_left_text = True
@@ -411,11 +418,11 @@ def _migrate(path: Path, connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
-def _remove_hidden(connection: sqlite3.Connection) -> bool:
-    """Remove parts of what is hidden for a moment, and return whether there is more."""
+def _remove_hidden(connection: sqlite3.Connection, id_: str | None = None) -> bool:
+    """Remove parts of what is hidden for a moment, and return whether there is more. See `remove_hidden`."""
     ends = time.monotonic() + REMOVE_SECONDS
     while True:
-        has_more = remove_hidden(connection)
+        has_more = remove_hidden(connection, id_)
         empty_log(connection)  # If another process reads the log, `_wipe` tries again.
         if not has_more or time.monotonic() >= ends:
             return has_more

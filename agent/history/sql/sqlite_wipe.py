@@ -31,13 +31,14 @@ MOST_LOG_BYTES = 16 << 20
 LOG_WAIT_SECONDS = 0.05
 """The most seconds that a step waits for readers or writers, because it holds up others meanwhile."""
 
-_OF_HIDDEN = "conversation_id IN (SELECT id FROM conversations WHERE expires_at < 0)"
+_OF_HIDDEN = "conversation_id IN (SELECT id FROM conversations WHERE expires_at < 0 AND (:id IS NULL OR id = :id))"
 _PARTS = {
     "entry_texts": ("text", _OF_HIDDEN),
     "run_events": ("events", f"run_id IN (SELECT id FROM runs WHERE {_OF_HIDDEN})"),
     "entries": ("entry", _OF_HIDDEN),
 }
 """The tables with the text of conversations, the columns that have it, and the condition for hidden ones."""
+_CONVERSATIONS = "DELETE FROM conversations WHERE expires_at < 0 AND (:id IS NULL OR id = :id)"
 _MOST_ROWS = 500
 # From the newest message to the oldest, because each refers to the one before it.
 _PART = """
@@ -92,8 +93,8 @@ def is_unwiped(connection: sqlite3.Connection) -> bool:
     return deletions(connection) > 0 or has_free_pages(connection)
 
 
-def remove_hidden(connection: sqlite3.Connection) -> bool:
-    """Remove a part of the content of hidden conversations, and return whether there is more.
+def remove_hidden(connection: sqlite3.Connection, id_: str | None = None) -> bool:
+    """Remove a part of the content of hidden conversations, or of this one, and return whether there is more.
 
     If a process is killed between two steps, they stay hidden, and the next process goes on.
     """
@@ -102,7 +103,7 @@ def remove_hidden(connection: sqlite3.Connection) -> bool:
         for table, (column, condition) in _PARTS.items():
             numbers = list[int]()
             part = _PART.format(table=table, column=column, condition=condition, most=_MOST_ROWS)
-            with closing(connection.execute(part)) as rows:
+            with closing(connection.execute(part, {"id": id_})) as rows:
                 for number, length in rows:
                     numbers.append(number)
                     size += length
@@ -113,7 +114,7 @@ def remove_hidden(connection: sqlite3.Connection) -> bool:
                 connection.execute(rows_of, (json.dumps(numbers),))
             if size >= STEP_BYTES or len(numbers) == _MOST_ROWS:
                 return True
-        connection.execute("DELETE FROM conversations WHERE expires_at < 0")
+        connection.execute(_CONVERSATIONS, {"id": id_})
     return False
 
 

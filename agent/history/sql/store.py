@@ -591,7 +591,7 @@ class SqlStore:
         try:
             return await self._database.write(work, is_end=is_end)
         except NotFound:  # a conversation that was deleted a moment ago can still have its id
-            if record.revision or not await self._database.finish_erasing():
+            if record.revision or not await self._database.finish_erasing(record.id):
                 raise
         return await self._database.write(work, is_end=is_end)
 
@@ -624,7 +624,8 @@ class SqlStore:
         most_bytes: int | None = None,
     ) -> Sequence[Entry]:
         parents = [one for one in after if one is not None]
-        wanted: Values = {"ids": [*ids], "parents": parents, "first": None in after, "most": most_bytes}
+        most = None if most_bytes is None else max(1, most_bytes)  # the first entry is found in any case
+        wanted: Values = {"ids": [*ids], "parents": parents, "first": None in after, "most": most}
         sql = _FIND.format(ids=_FIND_IDS if most_bytes is None else _FIRST_IDS)
         return await _entries(
             self._database, await self._database.rows(sql, id=record.id, owner=record.owner, **wanted)

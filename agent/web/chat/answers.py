@@ -80,6 +80,17 @@ RESTARTING = _("The server is restarting. Try again in a minute; your text stays
 STILL_WRITING = _("An answer is still being written. Stop it, or wait for it to end.")
 
 
+@dataclass(slots=True)
+class SteeringCount:
+    """A message to a running answer that counts for the limits once, although it can be sent again meanwhile.
+
+    `give_back` undoes that, and `callers` are those who still wait for it.
+    """
+
+    give_back: Callable[[], None]
+    callers: int = 0
+
+
 class LiveRun:
     """An answer that this process writes: a run, its event log, and the number of pages that watch it.
 
@@ -96,6 +107,8 @@ class LiveRun:
         self.started_at, self._grace = monotonic(), grace
         self.frames: dict[str, Any] = {}
         self._watchers, self._steering = 0, Counter[str]()
+        self.counted = dict[str, SteeringCount]()
+        """The messages to it that count for the limits, by id."""
         self._timer: asyncio.TimerHandle | None = None
         self._set_timer()
 

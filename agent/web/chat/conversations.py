@@ -41,7 +41,7 @@ from agent.web.chat.journal import branch, request_of
 from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.model_window import WindowUse
 from agent.web.chat.permit import AnswerPermit, AnswerRuns, LostAnswer, RunSetup
-from agent.web.chat.questions import MESSAGE_GONE, QuestionId, Replies, parse_answer
+from agent.web.chat.questions import MESSAGE_GONE, QuestionId, Replies, parse_answer, with_below
 from agent.web.chat.recovery import GOES_ON, LOST
 from agent.web.chat.sent_message import NO_MESSAGE_ID, MessageId, SentFile, has_typed_text, sent_files, typed_text
 from agent.web.chat.side_by_side import AnswerBranch, BranchJournal, SharedRecord, begins_of
@@ -50,7 +50,7 @@ from agent.web.chat.stored_entries import CHAT_CHANGED, last_prompt, last_turn, 
 from agent.web.chat.system_prompt import adapt_prompt, own_prompt
 from agent.web.chat.temporary import TemporaryChats
 from agent.web.chat.titles import Titles
-from agent.web.chat.transcript import content_parts, is_prompt, is_unfinished, to_turns, unanswered_tool_calls
+from agent.web.chat.transcript import content_parts, is_prompt, is_unfinished, to_turns
 from agent.web.chat.views import ChatViews
 from agent.web.chat.visitor import Visitor
 
@@ -305,9 +305,12 @@ class Conversations:
         return await self._answer_side_by_side(visitor, record, choices, parts, begins, message)
 
     async def _edit_for_all(
-        self, visitor: Visitor, record: Conversation, entries: Sequence[Entry], text: str, choices: Choices
+        self, visitor: Visitor, record: Conversation, entries: Sequence[Entry], text: str, choices: Choices, notice: str
     ) -> LiveRun:
-        """Replace the text of a message to several models, each of which has its entry, and ask all again."""
+        """Replace the text of a message to several models, each of which has its entry, and ask all again.
+
+        The `notice` is shown with the answers.
+        """
 
         async def parts(place: int, permit: AnswerPermit) -> Parts:
             return await self._parts_again(record, entries[place], text, permit)
@@ -316,7 +319,7 @@ class Conversations:
             return [entry.parent_id for entry in entries]
 
         each = [replace(choices, model=entry.note.model) for entry in entries]
-        return await self._answer_side_by_side(visitor, record, each, parts, begins, NO_MESSAGE_ID)
+        return await self._answer_side_by_side(visitor, record, each, parts, begins, NO_MESSAGE_ID, notice)
 
     async def _answer_side_by_side(
         self,
@@ -326,6 +329,7 @@ class Conversations:
         parts_of: Callable[[int, AnswerPermit], Awaitable[Parts]],
         begins_in: Callable[[Conversation, Sequence[str]], Awaitable[Sequence[str | None]]],
         message: MessageId,
+        notice: str = "",
     ) -> LiveRun:
         """Let several models answer. `parts_of` returns the message to one, and `begins_in` what each follows."""
         if (public := self.settings.public) is not None and len(choices) > public.answers_each:
@@ -347,6 +351,7 @@ class Conversations:
                     *(replace(record, head_id=begin), one, permit, parts),
                     message=MessageId(ids[place]),
                     branch=AnswerBranch(shared, place, ids),
+                    before=LostAnswer(notice=notice),
                 )
                 for place, (begin, one, permit, parts) in enumerate(
                     zip(begins, choices, permits, all_parts, strict=True)
@@ -419,12 +424,10 @@ class Conversations:
             choices, texts = replace(choices, tools=True), list(replies.values())
             await permit.reserve(size_of(texts))
             setup = await self.runs.set_up(record, choices, permit, texts, resumed=True)
-            answers = {
-                call["id"]: parse_answer(call, replies[call["id"]]) for call in unanswered_tool_calls(turn.bubbles)
-            }
+            answers = {call["id"]: parse_answer(call, replies[call["id"]]) for call in turn.open_questions}
             messages = setup.context.messages
             suspended = await off_loop(messages, Suspension.of, setup.context.session_id, messages)
-            suspension = replace(suspended, options=asdict(setup.options))
+            suspension = with_below(replace(suspended, options=asdict(setup.options)), turn.note)
             Resumption(suspension=suspension, answers=answers, sealed=False, changed_ok=True).check(setup.agent.tools)
             run = setup.agent.resume(suspension, answers, journal=setup.journal)
             live = self.runs.begin(run, setup, permit, resumed=True)
@@ -507,15 +510,17 @@ class Conversations:
         found = await self.store.find(record, ids=[entry_id])
         if not any(map(is_prompt, found)) or not await self._is_shown(record, entry_id):
             raise Conflict(MESSAGE_GONE)
-        [entry] = found
+        [entry], notice = found, ""
         if compared := tuple(dict.fromkeys(entry.note.compared))[:MOST_MODELS]:
             all_ = sorted(await self.store.find(record, ids=compared), key=lambda one: compared.index(one.id))
             entries = [one for one in all_ if self.models.get(one.note.model)]
+            gone = ", ".join(self.models.name_of(one.note.model) for one in all_ if one not in entries)
+            notice = _("Not asked again, because it is not available any more: {models}.", models=gone) if gone else ""
             if len(entries) > 1:
-                return await self._edit_for_all(visitor, record, entries, text, choices)
+                return await self._edit_for_all(visitor, record, entries, text, choices, notice)
         async with self.runs.permit(visitor, choices, conversation) as permit:
             record = await self._idle(visitor.owner, conversation)
-            return await self._answer_again(record, entry, text, choices, permit)
+            return await self._answer_again(record, entry, text, choices, permit, notice)
 
     async def undo(self, owner: str, conversation: str | None, entry_id: str) -> str:
         """Remove the last message and its answer. Return its typed text. Raises `Conflict` like `retry`."""
@@ -584,10 +589,16 @@ class Conversations:
             raise Conflict(STILL_WRITING)
 
     async def _answer_again(
-        self, record: Conversation, entry: Entry, text: str | None, choices: Choices, permit: AnswerPermit
+        self,
+        record: Conversation,
+        entry: Entry,
+        text: str | None,
+        choices: Choices,
+        permit: AnswerPermit,
+        notice: str = "",
     ) -> LiveRun:
         parts = await self._parts_again(record, entry, text, permit)
-        return await self._start(branch(record, entry.parent_id), parts, choices, permit)
+        return await self._start(branch(record, entry.parent_id), parts, choices, permit, notice=notice)
 
     async def _parts_again(self, record: Conversation, entry: Entry, text: str | None, permit: AnswerPermit) -> Parts:
         """Return the parts of a stored message for the model of this permit, with another text if there is one."""
@@ -612,10 +623,12 @@ class Conversations:
         choices: Choices,
         permit: AnswerPermit,
         message: MessageId = NO_MESSAGE_ID,
+        notice: str = "",
     ) -> LiveRun:
-        """Start the run and return it once the user's message is stored."""
+        """Start the run and return it once the user's message is stored. The `notice` is shown with the answer."""
         record = await self.runs.fitting(record, choices, permit, estimate_tokens(parts))
-        setup = await self.runs.set_up(record, choices, permit, parts, message=message)
+        before = LostAnswer(notice=notice)
+        setup = await self.runs.set_up(record, choices, permit, parts, message=message, before=before)
         live = self._begin(setup, permit)
         # If the caller is cancelled, the run goes on. Only the first write shows whether the message is stored.
         try:

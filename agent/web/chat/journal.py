@@ -30,6 +30,7 @@ from agent.runtime.run import Run
 from agent.system.threads import TEXTS, run_to_completion
 from agent.web.chat.choices import Choices
 from agent.web.chat.expiry import FOR_EVER, RetentionPeriods
+from agent.web.chat.questions import kept_suspension
 from agent.web.chat.sent_message import NO_MESSAGE_ID, MessageId
 from agent.web.chat.temporary_stores import is_temporary
 from agent.web.chat.titles import first_words, rename
@@ -430,7 +431,8 @@ class StoreJournal:
         if self.log.is_released and note.ended is not None:
             return
         try:
-            await self._save(message, self.omitted.on(replace(note, suspension="")))  # the page asks in its own way
+            note = replace(note, suspension=kept_suspension(note.suspension))
+            await self._save(message, self.omitted.on(note))
         except BaseException as failure:
             self._fail(failure)
             raise

@@ -15,7 +15,7 @@ from agent.errors import AgentError, InputError
 from agent.files.long_documents import with_passages
 from agent.files.references import with_data
 from agent.files.store import MediaStore
-from agent.history import ChatSummary, Conversation
+from agent.history import ChatSummary, Conversation, new_id
 from agent.i18n.text import LocalizedText, _, joined
 from agent.i18n.translator import Translator
 from agent.limits import Limits
@@ -32,7 +32,7 @@ from agent.runtime.run import Run
 from agent.settings import Settings
 from agent.system.request_queue import acting_for
 from agent.tools.function_tools import Tool, Toolset
-from agent.web.chat.answers import LiveRun, LiveRuns
+from agent.web.chat.answers import LiveRun, LiveRuns, SteeringCount
 from agent.web.chat.attached_documents import TOO_LONG, documents_of
 from agent.web.chat.choices import Choices
 from agent.web.chat.expiry import RetentionPeriods
@@ -357,16 +357,19 @@ class AnswerRuns:
 
         Raises `Limited`, and `Conflict` if too many wait.
         """
-        quota, is_taken = self.temporary if is_temporary(live.conversation) else self._quota, False
-        give_back = self.rate_limiter.count_message(visitor)
+        quota, id_ = self.temporary if is_temporary(live.conversation) else self._quota, id_ or new_id()
+        counted = live.counted.get(id_) or SteeringCount(self.rate_limiter.count_message(visitor))
+        live.counted[id_] = counted
+        counted.callers += 1
         try:
             async with quota.reservation(visitor) as reserve:
                 await reserve(size_of([text]))
-                is_taken = await live.steer(text, id_)
+                return await live.steer(text, id_)
         finally:
-            if not is_taken:
-                give_back()
-        return is_taken
+            counted.callers -= 1
+            if not counted.callers and id_ not in live.steered:
+                del live.counted[id_]
+                counted.give_back()
 
     def _room(self, spec: ModelSpec, choices: Choices) -> int:
         """Return the tokens of the model's window that a chat can fill."""

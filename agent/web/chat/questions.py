@@ -2,19 +2,24 @@
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
-from agent.errors import InputError, NotFound
-from agent.history import Conversation, HistoryStore
+from agent.errors import InputError, NotFound, SuspensionError
+from agent.history import Conversation, HistoryStore, Note
 from agent.i18n.text import _
 from agent.i18n.translator import ENGLISH, LANGUAGES, Translator
-from agent.suspension.suspended_run import Answer, Approve, Refuse
+from agent.suspension.seals import unpack
+from agent.suspension.suspended_run import Answer, Approve, Refuse, Suspension
 from agent.tools.function_tools import ask_user
 from agent.web.chat.attachments import check_length
 
 Call = Mapping[str, Any]
-"""`{id, name, arguments}`, as in a `tool_call` response."""
+"""`{id, name, arguments}`, as in a `tool_call` response.
+
+A question below a call, of its agent or MCP server, also has `by`, the name of that tool, and perhaps a `question`.
+"""
 
 ASK_USER = ask_user.name
 MESSAGE_GONE = _("That message is no longer in this chat. The page is up to date now.")
@@ -28,6 +33,47 @@ class QuestionId(NamedTuple):
     call: str
 
 
+def kept_suspension(packed: str) -> str:
+    """Return what the page stores of a suspended run: what its agents and servers ask. It asks the rest in its own way.
+
+    `packed` is what `agent.suspension.seals.pack` wrote, or "".
+    """
+    below = unpack(packed, ()) if packed else None
+    return packed if below is not None and (below.children or below.handed) else ""
+
+
+def suspended_below(note: Note | None) -> Suspension | None:
+    """Return the stored part of a suspended run, without its messages. None if there is none that can be read."""
+    try:
+        return unpack(note.suspension, ()) if note is not None and note.suspension else None
+    except SuspensionError:  # of another version
+        return None
+
+
+def with_below(suspension: Suspension, note: Note | None) -> Suspension:
+    """Return the suspended run with what its agents and servers ask, as the note of its last message has it."""
+    below = suspended_below(note)
+    if below is None:
+        return suspension
+    return replace(suspension, pending=below.pending, children=below.children, handed=below.handed)
+
+
+def open_questions(calls: Sequence[Call], note: Note | None) -> Iterator[Call]:
+    """Yield what a suspended run waits for: its `calls`, or what is asked below them, in the order of the calls."""
+    below = suspended_below(note)
+    for call in calls:
+        if below is None or call["id"] not in below.children:
+            yield call
+            continue
+        for one in below.pending:
+            if one.agent and one.call_id.startswith(f"{call['id']}/"):
+                made = {"id": one.call_id, "by": one.agent.replace("/", " · ")}
+                if one.kind == "approval":
+                    yield {**made, "name": one.name, "arguments": one.arguments, "question": one.question}
+                else:
+                    yield {**made, "name": ASK_USER, "arguments": {"question": one.question, "choices": [*one.choices]}}
+
+
 def is_question(call: Call) -> bool:
     """Return True if the model asks a question, False if it waits for permission to call a tool."""
     return call["name"] == ASK_USER
@@ -35,7 +81,7 @@ def is_question(call: Call) -> bool:
 
 def question(call: Call) -> str:
     """Return the question that the model asks."""
-    return str(call["arguments"].get("question") or "")
+    return str(call.get("question") or call["arguments"].get("question") or "")
 
 
 def options(call: Call, run: str = "", translator: Translator = ENGLISH) -> list[dict[str, Any]]:
@@ -46,6 +92,8 @@ def options(call: Call, run: str = "", translator: Translator = ENGLISH) -> list
     if is_question(call):
         choices: Sequence[Any] = call["arguments"].get("choices") or []
         answers = {str(choice): str(choice) for choice in choices}
+        if "by" in call:
+            answers.setdefault(translator(REFUSE), REFUSE)
     else:
         answers = {translator(ALLOW): ALLOW, translator(REFUSE): REFUSE}
     about = {"do": "answer", "run": run, "call": call["id"]}
@@ -57,9 +105,10 @@ def parse_answer(call: Call, text: str) -> Answer:
     text = text.strip()
     if not text:
         raise InputError(_("Write an answer first."))
-    if is_question(call):
-        return text
     word = text.casefold()
+    if is_question(call):
+        is_refused = "by" in call and word in _REFUSE and text not in map(str, call["arguments"].get("choices") or ())
+        return Refuse() if is_refused else text
     if word in _ALLOW:
         return Approve()
     if word in _REFUSE:

@@ -40,7 +40,7 @@ from agent.responses import (
     pieces_with_texts,
     steered_text,
 )
-from agent.web.chat.questions import Call, QuestionId
+from agent.web.chat.questions import Call, QuestionId, open_questions
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +170,13 @@ class ConversationTurn:
 
     @property
     def question(self) -> Call | None:
-        """The first call that still waits for a person."""
-        waiting = unanswered_tool_calls(self.bubbles) if self.replies is not None else []
-        return next((call for call in waiting if call["id"] not in (self.replies or {})), None)
+        """The first call that still waits for a person, or the first question below one."""
+        return next((call for call in self.open_questions if call["id"] not in (self.replies or {})), None)
+
+    @property
+    def open_questions(self) -> list[Call]:
+        """What a suspended answer waits for, also what there are replies to."""
+        return [*open_questions(unanswered_tool_calls(self.bubbles), self.note)] if self.replies is not None else []
 
 
 def unanswered_tool_calls(bubbles: Sequence[TurnBubble]) -> list[Call]:

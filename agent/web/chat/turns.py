@@ -135,7 +135,7 @@ class TurnRenderer:
         if turn.is_empty:
             bubbles.append(problem(self._translator(_("The model returned an empty answer."))))
         if (call := turn.question) is not None:
-            bubbles.append(self._question(call))
+            bubbles += [*self._answered_below(turn), self._question(call)]
         if turn.summary:
             bubbles.append(summary_mark(turn.summary, self._translator))
         shown = self._with_fields(turn, bubbles, sources, waiting)
@@ -228,18 +228,28 @@ class TurnRenderer:
             self._asked = [*_asked_blocks(entry, self._translator, self._written)]
         return [_bubble("user", self._asked)]
 
+    def _answered_below(self, turn: transcript.ConversationTurn) -> Iterator[Bubble]:
+        """Yield the questions of agents and servers that have a reply, and the replies, until all have one."""
+        for call in turn.open_questions:
+            if "by" in call and (reply := (turn.replies or {}).get(call["id"])) is not None:
+                yield _bubble("question", [paragraph(question(call) or str(call["name"]))])
+                yield _bubble("user", _typed_blocks(reply, self._translator))
+
     def _question(self, call: Call) -> Bubble:
         """Return the question that waits for a person."""
         translator = self._translator
+        asker = [paragraph(translator(_("{name} asks:", name=tool_title(call["by"]))))] if "by" in call else []
         if is_question(call):
             hint = _("Choose, or write your answer below.") if options(call) else _("Write your answer below.")
             blocks = [paragraph(question(call))]
         else:
             hint = _("Or write below: other values as JSON, or your reason to refuse.")
-            may_run = translator(_("Allow {name} to run with these values?", name=str(call["name"])))
+            may_run = call.get("question") or translator(
+                _("Allow {name} to run with these values?", name=str(call["name"]))
+            )
             blocks = [paragraph(may_run), json_code(call["arguments"], Room(translator))]
         hinted = f'<p class="caption">{escape(translator(hint))}</p>'
-        return _bubble("question", [*blocks, hinted], state="waiting")
+        return _bubble("question", [*asker, *blocks, hinted], state="waiting")
 
     def _with_fields(
         self, turn: transcript.ConversationTurn, bubbles: list[Bubble], sources: Sources, waiting: str

@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
 FOLDERS = ("modules", "composer", "transcript")
 FIRST, ENTRY = "modules/gradio.js", "modules/page.js"
 """The module that runs before Gradio, and the one that imports all others."""
-LAZY = ("viewer", "models", "compare", "share", "settings", "gauge", "prompts", "attachments", "annotate")
+LAZY = ("viewer", "models", "compare", "share", "servers", "settings", "gauge", "prompts", "attachments", "annotate")
 """The modules that are loaded when they are used, with a style of the same name."""
 LAZY_PARTS = ("preview", "artifacts", "contents", "columns", "editing", "recorder", "film")
 """Those of the transcript and of the composer, and one without a style."""

@@ -143,6 +143,7 @@ SCRIPTS = {
     "camera_trouble": N_("The camera gives no picture; another program may be using it."),
     "prompts": N_("Saved prompts"),
     "prompts_how": N_("No prompt is saved yet. To save one, write it here and click the bookmark below it."),
+    "prompt_fill": N_("Fill in"),
     "prompt_name": N_("Name"),
     "prompt_save": N_("Save the text in the box"),
     "prompt_rename": N_("Rename: {name}"),

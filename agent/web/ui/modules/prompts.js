@@ -1,6 +1,7 @@
-// Saved prompts: a list that opens at "/" in an empty composer, and a dialog that saves, renames and deletes them.
+// Saved prompts: a list that opens at "/" in an empty composer, and a dialog that saves, renames and deletes them. The list
+// also has the prompts of MCP servers.
 import { write } from "./gradio.js";
-import { $, box, button, hint, language, make, ofAll, prompts as stored, said, when } from "./shared.js";
+import { $, box, button, hint, language, load, make, ofAll, prompts as stored, said, when } from "./shared.js";
 
 const MOST = 100, LONGEST = 20_000, LONGEST_NAME = 60, { read } = stored;
 const keep = (prompts) => {
@@ -34,12 +35,23 @@ const close = () => {
   list.hidden = true;
   for (const name of [...Object.keys(linked), "aria-activedescendant"]) box()?.removeAttribute(name);
 };
+// The prompts of servers, which are asked for once, when "/" is first typed.
+let served = [], servers;
+const askServers = () => (servers ??= load("servers").then(async (module) => {
+  served = await module.list();
+  if (served.length) {
+    hint("");
+    look();
+  }
+  return module;
+}).catch(() => void (servers = undefined)));
 /** Show the list, if the text in the composer asks for it. */
 export const look = () => {
   const text = box().value, wanted = /^\/([^\n]*)$/.exec(text)?.[1].trim().toLowerCase();
   if (text !== left) left = undefined;
-  found = wanted === undefined || left !== undefined ? [] : read().filter(({ name }) => name.toLowerCase().includes(wanted));
-  if (text === "/" && !read().length) hint(said.prompts_how, () => box()?.value.startsWith("/"));
+  if (wanted !== undefined) askServers();
+  found = wanted === undefined || left !== undefined ? [] : [...read(), ...served].filter(({ name }) => name.toLowerCase().includes(wanted));
+  if (text === "/" && !found.length) hint(said.prompts_how, () => box()?.value.startsWith("/"));
   if (!found.length) return list.hidden || close();
   list.replaceChildren(...found.map((one, n) => make("li", { role: "option", id: `prompt-${n}` }, ...lines(one))));
   list.hidden = false;
@@ -48,7 +60,8 @@ export const look = () => {
 };
 const pick = (n) => {
   close();
-  use(found[n]);
+  if (found[n].server) servers.then((module) => module.use(found[n], use));
+  else use(found[n]);
 };
 /** A key was pressed. The list hears it before all others, because it sends nothing then, and stops no answer. */
 export const press = (event) => {

@@ -1,0 +1,46 @@
+// The prompts of MCP servers, in the list at "/": prompts.js loads this when "/" is typed. A prompt with arguments asks for
+// them in a dialog. Its text fills the composer and is never sent by itself.
+import { request } from "./network.js";
+import { $, button, hint, make, said } from "./shared.js";
+
+const state = make("p", { role: "status" }), fields = make("div", { class: "fields" });
+const fill = make("button", { class: "fill" }, said.prompt_fill), cancel = button("cancel", said.camera_cancel);
+const form = make("form", {}, fields, state, make("div", { class: "actions" }, cancel, fill));
+const dialog = make("dialog", { id: "server-prompt", "aria-labelledby": "server-prompt-title" }, make("h2", { id: "server-prompt-title", dir: "auto" }), form);
+let done = (/** @type {Record<string, string> | undefined} */ _values) => undefined;
+
+/** The prompts of all servers, as the list at "/" shows them. */
+export const list = async () => (await request("/prompts")).map((one) => ({ ...one, text: `${one.server} · ${one.description}` }));
+
+/** Fills the composer with a prompt by `write`, after its arguments were asked for. */
+export const use = async ({ server, name, arguments: wanted }, write) => {
+  const get = async (values) => write(await request("/prompts", { method: "POST", body: { server, name, arguments: values } }));
+  if (!wanted.length) return get({}).catch((error) => hint(error.message));
+  $("h2", dialog).textContent = name;
+  fields.replaceChildren(...wanted.map(({ name, description, required }) => {
+    const input = make("input", { name, dir: "auto", autocomplete: "off" });
+    input.required = required;
+    return make("label", {}, make("span", { dir: "auto" }, name), input, ...(description ? [make("small", { dir: "auto" }, description)] : []));
+  }));
+  state.textContent = "";
+  document.body.append(dialog);
+  dialog.showModal();
+  done = async (values) => {
+    fill.disabled = true;
+    state.textContent = "";
+    try {
+      await get(values);
+      dialog.close();
+    } catch (error) {
+      state.textContent = error.message;
+    }
+    fill.disabled = false;
+  };
+};
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  const given = [...fields.querySelectorAll("input")].filter(({ value }) => value.trim());
+  done(Object.fromEntries(given.map(({ name, value }) => [name, value])));
+});
+cancel.addEventListener("click", () => dialog.close());
+dialog.addEventListener("close", () => dialog.remove());
