@@ -36,6 +36,13 @@ C = TypeVar("C", bound=type[Any])
 MAX_WRITTEN = 6
 """The most arguments that the example of a call shows, unless it needs more."""
 
+
+def _table(lines: str) -> dict[str, str]:
+    """Return the meaning of each name. A line has names, a colon, and their meaning."""
+    rows = (line.split(": ", 1) for line in lines.strip().splitlines())
+    return {name: meaning for names, meaning in rows for name in names.split()}
+
+
 _SYNONYMS: Sequence[tuple[str, str]] = (
     ("system_message", "system system_prompt instructions instruction system_instruction prompt_template developer"),
     ("id", "session_id session chat_id thread_id conversation_id user_id"),
@@ -84,13 +91,6 @@ _SYNONYMS: Sequence[tuple[str, str]] = (
     ("options", "model_settings model_kwargs generation_config run_config settings"),
 )
 """The names of this package, and what other libraries call the same."""
-
-
-def _table(lines: str) -> dict[str, str]:
-    """Return the meaning of each name. A line has names, a colon, and their meaning."""
-    rows = (line.split(": ", 1) for line in lines.strip().splitlines())
-    return {name: meaning for names, meaning in rows for name in names.split()}
-
 
 _PLACES = _table("""
 model provider base_url api_key: Agent(model, provider=..., base_url=..., api_key=...)
