@@ -36,13 +36,6 @@ C = TypeVar("C", bound=type[Any])
 MAX_WRITTEN = 6
 """The most arguments that the example of a call shows, unless it needs more."""
 
-
-def _table(lines: str) -> dict[str, str]:
-    """Return the meaning of each name. A line has names, a colon, and their meaning."""
-    rows = (line.split(": ", 1) for line in lines.strip().splitlines())
-    return {name: meaning for names, meaning in rows for name in names.split()}
-
-
 _SYNONYMS: Sequence[tuple[str, str]] = (
     ("system_message", "system system_prompt instructions instruction system_instruction prompt_template developer"),
     ("id", "session_id session chat_id thread_id conversation_id user_id"),
@@ -92,52 +85,65 @@ _SYNONYMS: Sequence[tuple[str, str]] = (
 )
 """The names of this package, and what other libraries call the same."""
 
-_PLACES = _table("""
-model provider base_url api_key: Agent(model, provider=..., base_url=..., api_key=...)
-system_message: Agent(model, system_message=...)
-tools limits: Agent(model, tools=[...], limits=Limits(...))
-steps seconds retries dollars: Agent(model, limits=Limits(steps=..., seconds=...))
-messages history: ask([*messages, prompt]) or ask(prompt, context=result.context)
-session_id: ask(prompt, context=result.context), or Chat(agent, store=..., id=...)
-context: ask(prompt, context=result.context)
-id store: Chat(agent, store=..., id=...)
-reasoning temperature max_tokens top_p seed stop extra_body options: ask(prompt, temperature=..., reasoning=...)
-output: ask(prompt, output=...)
-deps dependencies context_variables: tools=[...] with methods of an object that has them
-prompt: ask(prompt), with pictures and sound in a list
-stream streaming: async for response in agent.run(prompt)
-description docstring args_schema parameters: the tool's docstring and type hints
-""")
+_PLACES = {
+    **dict.fromkeys(
+        ("model", "provider", "base_url", "api_key"), "Agent(model, provider=..., base_url=..., api_key=...)"
+    ),
+    "system_message": "Agent(model, system_message=...)",
+    **dict.fromkeys(("tools", "limits"), "Agent(model, tools=[...], limits=Limits(...))"),
+    **dict.fromkeys(("steps", "seconds", "retries", "dollars"), "Agent(model, limits=Limits(steps=..., seconds=...))"),
+    **dict.fromkeys(("messages", "history"), "ask([*messages, prompt]) or ask(prompt, context=result.context)"),
+    "session_id": "ask(prompt, context=result.context), or Chat(agent, store=..., id=...)",
+    "context": "ask(prompt, context=result.context)",
+    **dict.fromkeys(("id", "store"), "Chat(agent, store=..., id=...)"),
+    **dict.fromkeys(
+        ("reasoning", "temperature", "max_tokens", "top_p", "seed", "stop", "extra_body", "options"),
+        "ask(prompt, temperature=..., reasoning=...)",
+    ),
+    "output": "ask(prompt, output=...)",
+    **dict.fromkeys(
+        ("deps", "dependencies", "context_variables"), "tools=[...] with methods of an object that has them"
+    ),
+    "prompt": "ask(prompt), with pictures and sound in a list",
+    **dict.fromkeys(("stream", "streaming"), "async for response in agent.run(prompt)"),
+    **dict.fromkeys(("description", "docstring", "args_schema", "parameters"), "the tool's docstring and type hints"),
+}
 """The place of each argument, for people who pass it elsewhere."""
 
 _OTHER_PLACES: Mapping[str, Mapping[str, str]] = {
-    "McpServer": _table("""
-command args env cwd: McpServer.stdio(command, [argument, ...], name=...)
-params: McpServer.stdio(command, [argument, ...], name=...), or McpServer.http(url, name=...)
-transport transport_type: McpServer.http(url, name=...), for streamable HTTP
-url headers: McpServer.http(url, name=..., headers={"Authorization": ...})
-"""),
+    "McpServer": {
+        **dict.fromkeys(("command", "args", "env", "cwd"), "McpServer.stdio(command, [argument, ...], name=...)"),
+        "params": "McpServer.stdio(command, [argument, ...], name=...), or McpServer.http(url, name=...)",
+        **dict.fromkeys(("transport", "transport_type"), "McpServer.http(url, name=...), for streamable HTTP"),
+        **dict.fromkeys(("url", "headers"), 'McpServer.http(url, name=..., headers={"Authorization": ...})'),
+    },
     **{name: {} for name in ("Seals", "Guard", "Telemetry", "Approve", "Refuse")},
 }
 """The places of arguments for classes other than Agent."""
 
-_METHODS = _table("""
-run_sync invoke ainvoke chat complete generate send predict query kickoff: \
-await agent.ask(prompt), or Chat(agent).say(prompt) without await
-stream astream run_stream run_streamed iter: async for response in agent.run(prompt)
-text content output final_output: (await agent.ask(prompt)).text
-__iter__: async for response in agent.run(prompt), or for response in Chat(agent).query(prompt)
-run: chat.say(prompt), or for response in chat.query(prompt)
-""")
+_METHODS = {
+    **dict.fromkeys(
+        ("run_sync", "invoke", "ainvoke", "chat", "complete", "generate", "send", "predict", "query", "kickoff"),
+        "await agent.ask(prompt), or Chat(agent).say(prompt) without await",
+    ),
+    **dict.fromkeys(
+        ("stream", "astream", "run_stream", "run_streamed", "iter"), "async for response in agent.run(prompt)"
+    ),
+    **dict.fromkeys(("text", "content", "output", "final_output"), "(await agent.ask(prompt)).text"),
+    "__iter__": "async for response in agent.run(prompt), or for response in Chat(agent).query(prompt)",
+    "run": "chat.say(prompt), or for response in chat.query(prompt)",
+}
 """Our calls, by the names of the methods of other libraries that do the same."""
-_OF_A_RESULT = _table("""
-content message response data choices answer result output_text: result.text
-messages all_messages new_messages history: result.context.messages
-tool_calls steps to_input: result.to_input_list()
-to_json json model_dump model_dump_json: result.context.to_json()
-error exception reason: result.why, or result.checked()
-session_id conversation_id: result.context.session_id
-""")
+_OF_A_RESULT = {
+    **dict.fromkeys(
+        ("content", "message", "response", "data", "choices", "answer", "result", "output_text"), "result.text"
+    ),
+    **dict.fromkeys(("messages", "all_messages", "new_messages", "history"), "result.context.messages"),
+    **dict.fromkeys(("tool_calls", "steps", "to_input"), "result.to_input_list()"),
+    **dict.fromkeys(("to_json", "json", "model_dump", "model_dump_json"), "result.context.to_json()"),
+    **dict.fromkeys(("error", "exception", "reason"), "result.why, or result.checked()"),
+    **dict.fromkeys(("session_id", "conversation_id"), "result.context.session_id"),
+}
 """The fields of a result, by the names that other libraries give them."""
 
 
