@@ -173,10 +173,13 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     LinkRoutes(links, owner_of, conversations.running.is_busy, limit).add_to(app)
     copies = ChatCopies(services.media, importer)
     LinkPageRoutes(links, copies, services.media, settings, name_model).add_to(app)
+    _mount(app, page, queue, settings, files)
+    return app
+
+
+def _mount(app: FastAPI, page: gr.Blocks, queue: BoundedQueue, settings: Settings, files: PageFiles) -> None:
     mount(
-        app,
-        page,
-        queue,
+        *(app, page, queue),
         root_path=settings.root_path,
         max_file_size=settings.max_upload_bytes,
         theme=theme(),
@@ -184,7 +187,6 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         js=START,
         i18n=i18n(settings.retention_days),
     )
-    return app
 
 
 def _add_event_route(app: FastAPI, services: _Services, owner_of: Callable[[Request], str]) -> None:

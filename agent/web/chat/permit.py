@@ -164,6 +164,16 @@ def _answer_tokens(spec: ModelSpec, most: int | None) -> int:
     return min(usual, spec.max_output_tokens, spec.context_tokens // 2)
 
 
+async def _fit(permit: AnswerPermit, parts: Sequence[UserContent], passages: Sequence[UserContent], room: int) -> int:
+    """Return the tokens of these parts, and reserve storage for the passages. Raises `InputError` for too many."""
+    tokens, model = estimate_tokens(parts), permit.connection.spec.label
+    if tokens > room:
+        raise InputError(LocalizedText(TOO_LONG, {"count": tokens, "model": model, "most": room}))
+    if passages:
+        await permit.reserve(size_of(passages))
+    return tokens
+
+
 class AnswerRuns:
     """Begins the runs of answers, and owns what they share."""
 
@@ -236,17 +246,10 @@ class AnswerRuns:
         if not (resumed or use_tools):
             new_parts = await with_passages(new_parts, documents, spec)
         options, system = run_options(settings, spec, choices), _system_message(settings, spec, choices)
-        room, new = _room(spec, options.max_tokens), estimate_tokens([system, *new_parts])
-        if new > room:
-            raise InputError(LocalizedText(TOO_LONG, {"count": new, "model": spec.label, "most": room}))
-        if passages := [part for part in new_parts if part not in typed]:
-            await permit.reserve(size_of(passages))
-        sent = await off_loop(
-            messages,
-            *(sent_history, record.summary, entries, room),
-            earlier=history.earlier,
-            beside=0 if resumed else new,
-        )
+        room = _room(spec, options.max_tokens)
+        new = await _fit(permit, [system, *new_parts], [part for part in new_parts if part not in typed], room)
+        fitting = partial(sent_history, earlier=history.earlier, beside=0 if resumed else new)
+        sent = await off_loop(messages, fitting, record.summary, entries, room)
         kept = sent.messages
         switched = bool(messages) and entries[-1].note.model != spec.id
         not_sent = (await off_loop(kept, adapt, kept, spec)).sentence(spec) if switched else ""
