@@ -310,7 +310,7 @@ def test_settings_reach_model(app: App, visit: Visit, model_server: Running) -> 
 @pytest.mark.parametrize(
     ("part", "lost", "loads"),
     [
-        pytest.param("statustracker-*.css", 1, 1, id="gradio-once"),  # the head has asked for it early
+        pytest.param("statustracker-*.css", 1, 2, id="gradio-once"),
         pytest.param("statustracker-*.css", 20, 4, id="gradio-always"),
         pytest.param("**/draw.js", 1, 2, id="module-once"),
         pytest.param("**/draw.js", 20, 4, id="module-always"),
