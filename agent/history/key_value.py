@@ -63,7 +63,7 @@ from agent.history.records import (
     too_many,
     versions_of,
 )
-from agent.history.search import ConversationHit, fold, hit_in, words_of
+from agent.history.search import ConversationHit, fold, groups, hit_in, words_of
 
 BATCH = 200
 """Records that `add_expiry` writes at once."""
@@ -975,15 +975,16 @@ async def _search(owner: str, words: Sequence[str], limit: int, view: View) -> l
                 entry = _newest_with(words, record, entries)
                 if entry is not None or all(word in fold(record.title) for word in words):
                     found.append((item, record, entry))
-    texts = iter(await _texts_of_hits(view, [(item, entry.place) for item, _, entry in found if entry]))
     hits = list[ConversationHit]()
-    for item, record, entry in found:
-        try:
-            hits.append(hit_in(record, load_entries(next(texts))[0] if entry else None, words))
-        except IndexError:
-            continue  # deleted meanwhile, or damaged
-        except HistoryError:
-            log.warning("a conversation is not searched: %s", view.damaged(item))
+    for group in groups(found, lambda one: one[2].place.end - one[2].place.start if one[2] else 0):
+        texts = iter(await _texts_of_hits(view, [(item, entry.place) for item, _, entry in group if entry]))
+        for item, record, entry in group:
+            try:
+                hits.append(hit_in(record, load_entries(next(texts))[0] if entry else None, words))
+            except IndexError:
+                continue  # deleted meanwhile, or damaged
+            except HistoryError:
+                log.warning("a conversation is not searched: %s", view.damaged(item))
     return hits
 
 
