@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 READ_BYTES = 2_000_000
 """The bytes of found messages that are in memory at once. Only an excerpt of each is kept."""
+SLICE_CHARACTERS = 100_000
+"""Characters that are folded at once, in a millisecond."""
 MAX_WORDS = 8
 """Words of a query that are searched for. Further ones are ignored."""
 EXCERPT_CHARACTERS = 160
@@ -75,9 +77,22 @@ class ConversationHit:
 def fold(text: str) -> str:
     """Return the text as it is compared: without case and differences of width, NUL or halves of surrogate pairs."""
     if not text.isascii():
-        valid = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-        text = compatible(valid)
-    return text.casefold().replace("\0", " ")
+        text = compatible("".join(map(_without_halves, _slices(text))))
+    return "".join(map(str.casefold, _slices(text))).replace("\0", " ")
+
+
+def _slices(text: str) -> Iterator[str]:
+    """Yield a text in pieces that don't part the halves of a surrogate pair. No other thread runs during one."""
+    at = 0
+    while at < len(text):
+        end = at + SLICE_CHARACTERS
+        end += int("\ud800" <= text[end - 1 : end] < "\udc00")
+        yield text[at:end]
+        at = end
+
+
+def _without_halves(text: str) -> str:
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def words_of(query: str) -> list[str]:

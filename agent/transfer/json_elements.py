@@ -39,7 +39,11 @@ _PIECE = 1 << 16
 """The most bytes that one search reads. No other thread can run meanwhile."""
 # Text without brackets, and whole strings. In an atomic group, because Python up to 3.11.4 ends `(...)*+` too early.
 _SKIPPED = re.compile(rb'(?>(?:[^"{}\[\]]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*)', re.DOTALL)
-_IN_COMMA = re.compile(rb"\s*+,")
+_IN_STRING = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
+_CHATS = re.compile(rb'"(?:conversations|chats)"\s{0,99}:\s{0,99}\Z')
+"""The key of the list of chats in an object that only holds them."""
+_SPACES = re.compile(rb"\s*+")
+_COMMA = re.compile(rb"\s*+,")
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _ITEMS = re.compile(rb'(?>(?>[^",{}\[\]]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+,)*+', re.DOTALL)
 """Text without brackets up to its last comma outside of strings."""

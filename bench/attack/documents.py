@@ -492,9 +492,7 @@ _FRAGMENT = _box(
     _box(b"mfhd", _numbers(0, 1))
     + _box(b"traf", _box(b"tfhd", _numbers(0, 1)) + _box(b"trun", _numbers(0, 1_000_000_000))),
 )
-_VIDEO_TRACK = _element(
-    b"\xae", _element(b"\xd7", b"\1") + _element(b"\x83", b"\1") + _element(b"\x86", b"V_VP9")
-)
+_VIDEO_TRACK = _element(b"\xae", _element(b"\xd7", b"\1") + _element(b"\x83", b"\1") + _element(b"\x86", b"V_VP9"))
 _ENCODED_TRACK = _element(
     b"\xae",
     _element(b"\xd7", b"\1")
@@ -514,13 +512,16 @@ VIDEOS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "tracks in tracks": ("a.mov", lambda: _film(brand=b"qt  ", head=_boxes_in_boxes(b"trak", 100_000))),
     "a packed head": (
         "a.mov",
-        lambda: _box(b"ftyp", b"qt  " + _numbers(0) + b"qt  ")
-        + _box(
-            b"moov",
-            _box(
-                b"cmov",
-                _box(b"dcom", b"zlib") + _box(b"cmvd", _numbers(1_500_000_000) + zlib.compress(bytes(500_000_000), 9)),
-            ),
+        lambda: (
+            _box(b"ftyp", b"qt  " + _numbers(0) + b"qt  ")
+            + _box(
+                b"moov",
+                _box(
+                    b"cmov",
+                    _box(b"dcom", b"zlib")
+                    + _box(b"cmvd", _numbers(1_500_000_000) + zlib.compress(bytes(500_000_000), 9)),
+                ),
+            )
         ),
     ),
     "a table of samples that it does not have": (
@@ -551,16 +552,17 @@ VIDEOS: dict[str, tuple[str, Callable[[], bytes]]] = {
     ),
     "files in a film": (
         "a.mkv",
-        lambda: _webm(
-            _element(b"\x19\x41\xa4\x69", _element(b"\x61\xa7", _element(b"\x46\x6e", b"a.ttf")) * 150_000)
-        ),
+        lambda: _webm(_element(b"\x19\x41\xa4\x69", _element(b"\x61\xa7", _element(b"\x46\x6e", b"a.ttf")) * 150_000)),
     ),
     "streams of a film": ("a.avi", lambda: _avi(_chunk(b"LIST", b"hdrl" + _STREAM_OF_AVI * 40_000))),
     "lists in lists": (
         "a.avi",
         lambda: _avi(b"".join(b"LIST" + (12 * (300_000 - n)).to_bytes(4, "little") + b"movi" for n in range(300_000))),
     ),
-    "an index without a film": ("a.avi", lambda: _avi(_chunk(b"idx1", b"00dc\x10\0\0\0\xff\xff\xff\x7f\xff\xff\xff\x7f" * 400_000))),
+    "an index without a film": (
+        "a.avi",
+        lambda: _avi(_chunk(b"idx1", b"00dc\x10\0\0\0\xff\xff\xff\x7f\xff\xff\xff\x7f" * 400_000)),
+    ),
     "a film that is called a sound": (
         "a.m4a",
         lambda: _film(table=_box(b"stsz", _numbers(0, 1, 0x7FFFFFFF)), brand=b"M4A "),

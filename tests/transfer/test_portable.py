@@ -19,7 +19,7 @@ from agent.history.memory import MemoryStore
 from agent.history.sql.sqlite import SqliteStore
 from agent.transfer.archive import ImportFile
 from agent.transfer.json_elements import _PIECE as PIECE
-from agent.transfer.json_elements import MAX_ODD_BYTES, MAX_VALUES
+from agent.transfer.json_elements import MAX_VALUES
 from agent.transfer.portable import export_json
 from agent.transfer.reading import ImportReader
 from tests.support.history_stores import chain, prompt
@@ -282,7 +282,7 @@ def test_element_with_too_many_values_is_left_out(tmp_path: Path) -> None:
 
 def test_half_of_an_emoji_is_replaced_in_a_long_element(tmp_path: Path) -> None:
     halves = rb"\ud83d x \ude00 \\ud83d \ud83d\ude00 \"\ud83d\n\uD83D\uDE00 \ud83d"
-    element = b'{"a": "' + halves + b'", "b": "' + b"x" * MAX_ODD_BYTES + b'"}'
+    element = b'{"a": "' + halves + b'", "b": "' + b"x" * 4_000_000 + b'"}'
     [(part, span)] = opened(b"[" + element + b"]", tmp_path).elements()
     assert part.parse(span)["a"] == '\ufffd x \ufffd \\ud83d \U0001f600 "\ufffd\n\U0001f600 \ufffd'
 

@@ -545,7 +545,9 @@ async def test_no_route_works_for_a_client_that_left(tmp_path: Path, server: Run
             assert (await asked(app, "GET", "/export", cookie=stranger, waits=True)).status == 200
 
         await serves_others()
-        sent = await asked(app, "POST", "/conversations", body=b'{"text": "!tokens 60 hold 20 A"}', cookie=cookie, waits=True)
+        sent = await asked(
+            app, "POST", "/conversations", body=b'{"text": "!tokens 60 hold 20 A"}', cookie=cookie, waits=True
+        )
         run = json.loads(sent.text)["run"]
         routes = dict.fromkeys(routes_of(app.routes))
         record, token, asked_in = await stored_chat(chats._store, owner, LONG_ANSWERS)

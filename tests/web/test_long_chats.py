@@ -1,6 +1,6 @@
 """A look at one message of a long chat decodes as many messages as in a short one, in every store."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -107,15 +107,18 @@ async def test_look_at_one_message_decodes_no_more_in_a_long_chat(page: Page, de
 async def test_look_reads_few_of_many_long_messages(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes, load = list[int](), codec._load  # pyright: ignore[reportPrivateUsage]
 
-    def counting(adapter: Any, texts: Sequence[str]) -> list[Any]:
-        sizes.extend(map(len, texts))
-        return load(adapter, texts)
+    def counting(adapter: Any, texts: Iterable[str]) -> list[Any]:
+        given = [*texts]
+        sizes.extend(map(len, given))
+        return load(adapter, given)
 
     page.owner = "ann"
     chat, last, older = await long_chat(page, 60, VIEW_BYTES // 20)
     monkeypatch.setattr(codec, "_load", counting)
     read = dict[str, int]()
     for name, look in LOOKS.items():
+        if name in ("choose", "undo"):  # they change what the others need
+            continue
         sizes.clear()
         await look(page, chat, last, older)
         read[name] = sum(sizes)
