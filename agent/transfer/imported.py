@@ -151,12 +151,14 @@ def check_length(*values: Any) -> None:
 
 
 def _json_bytes(text: str) -> int:
+    """Return the bytes of a text in JSON. If it is not ASCII, they count half as much again, because they take longer."""
     if len(text) > MAX_MESSAGE_BYTES:
         return len(text)
     try:
-        return len(to_json(text))
+        size = len(to_json(text))
     except ValueError:  # half of an emoji
-        return text_bytes(text)
+        size = text_bytes(text)
+    return size if text.isascii() else size * 3 // 2
 
 
 def total(counts: Iterable[LeftOut]) -> LeftOut:
