@@ -63,7 +63,7 @@ from agent.history.records import (
     too_many,
     versions_of,
 )
-from agent.history.search import ConversationHit, fold, hit_in, words_of
+from agent.history.search import ConversationHit, fold, groups, hit_in, words_of
 
 BATCH = 200
 """Records that `add_expiry` writes at once."""
@@ -966,7 +966,7 @@ async def _following(record: Conversation, entry_id: str | None, view: View) -> 
 
 
 async def _search(owner: str, words: Sequence[str], limit: int, view: View) -> list[ConversationHit]:
-    found = list[tuple[Item, Conversation, SearchedEntry | None]]()
+    found = list[tuple[Item, Conversation, EntryPlace | None]]()
     async with aclosing(view.searched(owner, words)) as conversations:
         async for item, entries in conversations:
             if len(found) >= limit:
@@ -974,16 +974,17 @@ async def _search(owner: str, words: Sequence[str], limit: int, view: View) -> l
             if (record := item.record) is not None:
                 entry = _newest_with(words, record, entries)
                 if entry is not None or all(word in fold(record.title) for word in words):
-                    found.append((item, record, entry))
-    texts = iter(await _texts_of_hits(view, [(item, entry.place) for item, _, entry in found if entry]))
+                    found.append((item, record, entry.place if entry else None))
     hits = list[ConversationHit]()
-    for item, record, entry in found:
-        try:
-            hits.append(hit_in(record, load_entries(next(texts))[0] if entry else None, words))
-        except IndexError:
-            continue  # deleted meanwhile, or damaged
-        except HistoryError:
-            log.warning("a conversation is not searched: %s", view.damaged(item))
+    for group in groups(found, lambda one: one[2].end - one[2].start if one[2] else 0):
+        texts = iter(await _texts_of_hits(view, [(item, place) for item, _, place in group if place]))
+        for item, record, place in group:
+            try:
+                hits.append(hit_in(record, load_entries(next(texts))[0] if place else None, words))
+            except IndexError:
+                continue  # deleted meanwhile, or damaged
+            except HistoryError:
+                log.warning("a conversation is not searched: %s", view.damaged(item))
     return hits
 
 

@@ -28,7 +28,7 @@ from agent.history.key_value import (
 )
 from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, Conversation, RunEvents, new_id, now, shift_of
 from agent.history.redis_server import RedisCommand, RedisServer
-from agent.history.search import fold
+from agent.history.search import fold, groups
 from agent.i18n.text import _
 from agent.system.threads import DECODING
 
@@ -37,7 +37,7 @@ SCHEMA = 2
 PORTION = 200
 """Conversations or owners that are read at once."""
 SEARCHED = 50
-"""Conversations that are searched at once."""
+"""Conversations that are searched at once. There are fewer if their texts are long."""
 HIDDEN_SECONDS = 3600.0
 """Conversations that expire so soon by this machine's clock are looked at: the server's clock can differ so much."""
 TRIES = 200
@@ -253,12 +253,14 @@ class RedisView:
         needles = [json.dumps(word, ensure_ascii=False)[1:-1].encode() for word in words]
         (ids,) = await self.ask(("ZREVRANGE", self.key("list", owner), 0, -1))
         for some in _portions([*map(_text, ids)], SEARCHED):
-            keys = [self.key(kind, id_) for kind in ("item", "texts") for id_ in some]
-            (values,) = await self.ask(("MGET", *keys))
-            pairs = [*zip(values[: len(some)], values[len(some) :], strict=True)]
-            for item, entries in await DECODING.run(_with_words, pairs, needles):
-                if item.owner == owner and item.record and item.is_live(self.clock()):
-                    yield item, entries
+            sizes = await self.ask(*(("STRLEN", self.key("texts", id_)) for id_ in some))
+            for group in groups(zip(some, sizes, strict=True), lambda one: int(one[1])):
+                keys = [self.key(kind, id_) for kind in ("item", "texts") for id_, _size in group]
+                (values,) = await self.ask(("MGET", *keys))
+                pairs = [*zip(values[: len(group)], values[len(group) :], strict=True)]
+                for item, entries in await DECODING.run(_with_words, pairs, needles):
+                    if item.owner == owner and item.record and item.is_live(self.clock()):
+                        yield item, entries
 
     async def expiring(self, by: float, owners: str, limit: int, skip: Collection[str]) -> Sequence[Item]:
         last = "LIMIT", 0, limit + len(skip)

@@ -7,16 +7,22 @@ the query, in any order and also within words, because many languages put no spa
 import re
 import unicodedata
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice
+from typing import TypeVar
 
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserPromptPart
 
 from agent.history.records import Conversation, Entry
 from agent.system.normal_form import compatible
-from agent.system.threads import DECODING
 
+T = TypeVar("T")
+
+READ_BYTES = 2_000_000
+"""The bytes of found messages that are in memory at once. Only an excerpt of each is kept."""
+SLICE_CHARACTERS = 100_000
+"""Characters that are folded at once, in a millisecond."""
 MAX_WORDS = 8
 """Words of a query that are searched for. Further ones are ignored."""
 EXCERPT_CHARACTERS = 160
@@ -71,9 +77,22 @@ class ConversationHit:
 def fold(text: str) -> str:
     """Return the text as it is compared: without case and differences of width, NUL or halves of surrogate pairs."""
     if not text.isascii():
-        valid = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-        text = compatible(valid)
-    return text.casefold().replace("\0", " ")
+        text = compatible("".join(map(_without_halves, _slices(text))))
+    return "".join(map(str.casefold, _slices(text))).replace("\0", " ")
+
+
+def _slices(text: str) -> Iterator[str]:
+    """Yield a text in pieces that don't part the halves of a surrogate pair. No other thread runs during one."""
+    at = 0
+    while at < len(text):
+        end = at + SLICE_CHARACTERS
+        end += int("\ud800" <= text[end - 1 : end] < "\udc00")
+        yield text[at:end]
+        at = end
+
+
+def _without_halves(text: str) -> str:
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def words_of(query: str) -> list[str]:
@@ -141,19 +160,17 @@ def hits_with_branches(hits: Iterable[ConversationHit]) -> list[str]:
     return [hit.record.id for hit in hits if hit.entry_id is not None and hit.record.branches]
 
 
-async def hits_in(found: Iterable[tuple[Conversation, Entry | None]], words: Sequence[str]) -> list[ConversationHit]:
-    """Return the hit in each of these, see `hit_in`. A thread makes them, because a message can be long."""
-    return [await DECODING.run(hit_in, record, entry, words) for record, entry in found]
-
-
-async def hits_as_shown(
-    hits: Iterable[ConversationHit], shown: Mapping[str, Entry], words: Sequence[str]
-) -> Sequence[ConversationHit]:
-    """Return the hits. Those of the conversations in `shown` are at its entry, which is on the branch that is shown."""
-    return [
-        hit if (entry := shown.get(hit.record.id)) is None else await DECODING.run(hit_in, hit.record, entry, words)
-        for hit in hits
-    ]
+def groups(items: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
+    """Yield the items in groups, each up to the item with which it has `READ_BYTES`."""
+    group, size = list[T](), 0
+    for item in items:
+        group.append(item)
+        size += size_of(item)
+        if size >= READ_BYTES:
+            yield group
+            group, size = list[T](), 0
+    if group:
+        yield group
 
 
 def _texts(entry: Entry) -> Iterator[str]:

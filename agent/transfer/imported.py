@@ -19,10 +19,12 @@ from pydantic_ai.messages import (
     UploadedFile,
     VideoUrl,
 )
+from pydantic_core import to_json
 
 from agent.files.store import ROUTE, is_id, new_file_id, type_of_id
 from agent.history import Conversation, Entry, Note, new_id
 from agent.i18n.text import LocalizedText, Plural, ngettext_noop
+from agent.messages.repair import text_bytes
 
 MISSING_FILE = "missing file"
 UNUSABLE_FILE = "unusable file"
@@ -126,6 +128,37 @@ class ImportedConversation:
     def file_bytes(self) -> int:
         """The size of all attachments."""
         return sum(source.size for source in self.files.values())
+
+
+MAX_MESSAGE_BYTES, MAX_MESSAGE_VALUES = 6_000_000, 100_000
+"""The JSON of the longest message, and the most values in one. No other thread can run while it is read or written."""
+
+
+def check_length(*values: Any) -> None:
+    """Raise `ValueError` if these values of a message are longer than a message may be."""
+    waiting, count, size = [*values], 0, 0
+    while waiting:
+        value = waiting.pop()
+        count += 1
+        if isinstance(value, str):
+            size += _json_bytes(value)
+        elif isinstance(value, dict):
+            waiting += [*cast("dict[Any, Any]", value).items()]
+        elif isinstance(value, list | tuple):
+            waiting += cast("Sequence[Any]", value)
+        if count + len(waiting) > 3 * MAX_MESSAGE_VALUES or size > MAX_MESSAGE_BYTES:
+            raise ValueError("a message is too long")
+
+
+def _json_bytes(text: str) -> int:
+    """Return the bytes of a text in JSON. If it is not ASCII, they count half as much again, because they take longer."""
+    if len(text) > MAX_MESSAGE_BYTES:
+        return len(text)
+    try:
+        size = len(to_json(text))
+    except ValueError:  # half of an emoji
+        size = text_bytes(text)
+    return size if text.isascii() else size * 3 // 2
 
 
 def total(counts: Iterable[LeftOut]) -> LeftOut:

@@ -13,20 +13,22 @@ from datetime import UTC, datetime
 from math import inf
 from typing import Any, TypeVar, cast
 
+from pydantic_core import to_json
+
 from agent.citations import checked
 from agent.errors import NotFound
 from agent.files.store import MediaStore
 from agent.history import MOST_MODELS, NO_CONVERSATION, Conversation, Entry, HistoryStore, new_id, now
 from agent.history.codec import dump_conversation, dump_entries, load_conversations, load_entries
 from agent.transfer.document import DOCUMENT_THREADS, ENTRY_BYTES, PAGE, PAGE_BYTES, files_and_size
-from agent.transfer.imported import FileLinks, FindFile, ImportedConversation, entry_id, parents_first
+from agent.transfer.imported import FileLinks, FindFile, ImportedConversation, check_length, entry_id, parents_first
 
 VERSION = 1
 FORMAT = "switchboard"
 """The key of the format's version in the first object."""
 PRIVATE_FIELDS = ("owner", "revision", "expires_at", "imported_at", "updated_at")
 """Fields of a record that belong to the store it is in. They are not exported, except for the last."""
-LOADED_CHARACTERS = 1_000_000
+LOADED_CHARACTERS = 100_000
 T = TypeVar("T")
 _CHUNK = 3 * (1 << 14)
 """Bytes of a file that are encoded at once; base64 encodes three at a time."""
@@ -117,7 +119,10 @@ def decode_file(element: Mapping[str, Any]) -> bytes:
     data = element.get("data")
     if not isinstance(data, str):
         raise ValueError("the file has no data")
-    return b64decode(data, validate=True)
+    pieces = [b64decode(data[at : at + _CHUNK * 4 // 3], validate=True) for at in range(0, len(data), _CHUNK * 4 // 3)]
+    if any(len(piece) < _CHUNK for piece in pieces[:-1]):
+        raise ValueError("the file has data after its end")
+    return b"".join(pieces)
 
 
 def read_conversation(element: Mapping[str, Any], find: FindFile, source: str = "") -> ImportedConversation:
@@ -137,8 +142,10 @@ def read_conversation(element: Mapping[str, Any], find: FindFile, source: str = 
     order = parents_first(parents)
     links, runs = FileLinks(find), dict[str, str]()
     new_ids: Mapping[str | None, str | None] = {None: None, **ids}
+    for entry in entries:
+        check_length(entry)
     texts = (
-        json.dumps({**_compared(entry, ids), "id": ids[id_], "parent_id": new_ids[parents[id_]]})
+        to_json({**_compared(entry, ids), "id": ids[id_], "parent_id": new_ids[parents[id_]]}).decode()
         for id_, entry in _taken(sorted(zip(ids, entries, strict=True), key=lambda pair: order[pair[0]], reverse=True))
     )
     entries.clear()
@@ -209,6 +216,7 @@ def stored_size(entries: Sequence[Entry], most: float = inf) -> int:
     """
     size = 0
     for entry in entries:
+        check_length(*(getattr(part, name, None) for part in entry.message.parts for name in ("content", "args")))
         size += len(dump_entries([entry])[0].encode()) + ENTRY_BYTES
         if size > most:
             raise ValueError("the conversation needs too much room")

@@ -99,7 +99,9 @@ ATTACKS: dict[str, Callable[[str], object]] = {
     "texts of 5 MB on all routes": heavy.long_texts,
     **documents.ATTACKS,
     **texts.ATTACKS,
+    **texts.MORE,
     **requests.ATTACKS,
+    **requests.MORE,
 }
 SHORT = (
     *(*heavy.ATTACKS, *texts.ATTACKS, *requests.ATTACKS, *list(documents.ATTACKS)[:2]),

@@ -1,4 +1,4 @@
-"""Attacks with documents and sounds that are small and take long to read: nesting, repeated parts and open ends."""
+"""Attacks with documents, sounds and videos that are small and take long to read: nesting, repeats and open ends."""
 
 import io
 import random
@@ -461,6 +461,116 @@ SOUNDS: dict[str, tuple[str, Callable[[], bytes]]] = {
 """Sounds of other lengths, or in more boxes, than they need."""
 
 
+def _film(*boxes: bytes, brand: bytes = b"isom", table: bytes = b"", head: bytes = b"") -> bytes:
+    """Return a video whose only track has these tables of samples, with further boxes before and after its head."""
+    entry = _box(b"avc1", bytes(6) + b"\0\1" + bytes(16) + b"\xff\xff\xff\xff" + bytes(50))
+    media = (
+        _box(b"mdhd", _numbers(0, 0, 0, 90_000, 1024, 0))
+        + _box(b"hdlr", _numbers(0, 0) + b"vide" + bytes(13))
+        + _box(b"minf", _box(b"stbl", _box(b"stsd", _numbers(0, 1) + entry) + table))
+    )
+    track = _box(b"trak", _box(b"tkhd", _numbers(1, 0, 0, 1) + bytes(68)) + _box(b"mdia", media))
+    movie = _box(b"moov", head + _box(b"mvhd", _numbers(0, 0, 0, 90_000, 1024) + bytes(80)) + track)
+    return _box(b"ftyp", brand + _numbers(0) + brand) + movie + b"".join(boxes)
+
+
+def _boxes_in_boxes(kind: bytes, count: int) -> bytes:
+    return b"".join((8 * (count - n)).to_bytes(4, "big") + kind for n in range(count))
+
+
+def _avi(*lists: bytes) -> bytes:
+    body = b"AVI " + b"".join(lists)
+    return b"RIFF" + len(body).to_bytes(4, "little") + body
+
+
+def _chunk(kind: bytes, body: bytes) -> bytes:
+    return kind + len(body).to_bytes(4, "little") + body
+
+
+_FRAGMENT = _box(
+    b"moof",
+    _box(b"mfhd", _numbers(0, 1))
+    + _box(b"traf", _box(b"tfhd", _numbers(0, 1)) + _box(b"trun", _numbers(0, 1_000_000_000))),
+)
+_VIDEO_TRACK = _element(b"\xae", _element(b"\xd7", b"\1") + _element(b"\x83", b"\1") + _element(b"\x86", b"V_VP9"))
+_ENCODED_TRACK = _element(
+    b"\xae",
+    _element(b"\xd7", b"\1")
+    + _element(b"\x83", b"\2")
+    + _element(b"\x86", b"A_OPUS")
+    + _element(b"\x6d\x80", _element(b"\x62\x40", _element(b"\x50\x34", _element(b"\x42\x54", b"\0"))))
+    + _element(b"\x63\xa2", zlib.compress(bytes(200_000_000), 9)),
+)
+"""A track whose private data are packed, and are 200 MB."""
+_STREAM_OF_AVI = _chunk(b"LIST", b"strl" + _chunk(b"strh", b"vidsH264" + bytes(48)) + _chunk(b"strf", bytes(40)))
+
+VIDEOS: dict[str, tuple[str, Callable[[], bytes]]] = {
+    "a box of 2^63 bytes": ("a.mp4", lambda: _film(_numbers(1) + b"mdat\x7f" + b"\xff" * 7 + bytes(1000))),
+    "boxes without end": ("a.mp4", lambda: _film(*[_numbers(0) + b"moov"] * 300_000)),
+    "boxes that end before they begin": ("a.mp4", lambda: _film(*[_numbers(1) + b"free" + bytes(8)] * 200_000)),
+    "boxes in boxes": ("a.mp4", lambda: _film(head=_boxes_in_boxes(b"udta", 200_000))),
+    "tracks in tracks": ("a.mov", lambda: _film(brand=b"qt  ", head=_boxes_in_boxes(b"trak", 100_000))),
+    "a packed head": (
+        "a.mov",
+        lambda: (
+            _box(b"ftyp", b"qt  " + _numbers(0) + b"qt  ")
+            + _box(
+                b"moov",
+                _box(
+                    b"cmov",
+                    _box(b"dcom", b"zlib")
+                    + _box(b"cmvd", _numbers(1_500_000_000) + zlib.compress(bytes(500_000_000), 9)),
+                ),
+            )
+        ),
+    ),
+    "a table of samples that it does not have": (
+        "a.mp4",
+        lambda: _film(table=_box(b"stsz", _numbers(0, 0, 0xFFFFFFFF)) + _box(b"stss", _numbers(0, 0xFFFFFFFF))),
+    ),
+    "offsets of samples": (
+        "a.mp4",
+        lambda: _film(
+            table=_box(b"stts", _numbers(0, 1, 0x7FFFFFFF, 1))
+            + _box(b"ctts", _numbers(0, 500_000) + _numbers(0x7FFFFFFF, 1) * 500_000)
+            + _box(b"stsz", _numbers(0, 1, 0x7FFFFFFF))
+        ),
+    ),
+    "fragments": ("a.mp4", lambda: _film(*[_FRAGMENT] * 60_000)),
+    "an index of fragments": (
+        "a.mp4",
+        lambda: _film(_box(b"sidx", _numbers(0, 1, 90_000, 0, 0, 65_535) + _numbers(8, 1, 0) * 65_535) * 5),
+    ),
+    "tracks of video": ("a.webm", lambda: _webm(_element(b"\x16\x54\xae\x6b", _VIDEO_TRACK * 100_000))),
+    "packed data of tracks": ("a.mkv", lambda: _webm(_element(b"\x16\x54\xae\x6b", _ENCODED_TRACK * 8))),
+    "a block that claims all": (
+        "a.mkv",
+        lambda: _webm(
+            _element(b"\x16\x54\xae\x6b", _VIDEO_TRACK)
+            + (b"\x1f\x43\xb6\x75\x01" + b"\xff" * 7 + b"\xa3\x01\0\0\0\xff\xff\xff\xff\x81\0\0\x86") * 100_000
+        ),
+    ),
+    "files in a film": (
+        "a.mkv",
+        lambda: _webm(_element(b"\x19\x41\xa4\x69", _element(b"\x61\xa7", _element(b"\x46\x6e", b"a.ttf")) * 150_000)),
+    ),
+    "streams of a film": ("a.avi", lambda: _avi(_chunk(b"LIST", b"hdrl" + _STREAM_OF_AVI * 40_000))),
+    "lists in lists": (
+        "a.avi",
+        lambda: _avi(b"".join(b"LIST" + (12 * (300_000 - n)).to_bytes(4, "little") + b"movi" for n in range(300_000))),
+    ),
+    "an index without a film": (
+        "a.avi",
+        lambda: _avi(_chunk(b"idx1", b"00dc\x10\0\0\0\xff\xff\xff\x7f\xff\xff\xff\x7f" * 400_000)),
+    ),
+    "a film that is called a sound": (
+        "a.m4a",
+        lambda: _film(table=_box(b"stsz", _numbers(0, 1, 0x7FFFFFFF)), brand=b"M4A "),
+    ),
+}
+"""Films, of which a page takes only the sound, with other lengths or in more boxes than they need."""
+
+
 TEXTS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "words": ("a.txt", lambda: "".join(map(chr, random.choices(range(0x4E00, 0x9FFF), k=1_900_000))).encode()),
     "one line": ("a.csv", lambda: b"a," * 950_000),
@@ -483,5 +593,6 @@ def _attack(name: str, make: Callable[[], bytes]) -> Callable[[str], object]:
 ATTACKS: dict[str, Callable[[str], object]] = {
     **{f"document: {name}": _attack(file, make) for name, (file, make) in BOMBS.items()},
     **{f"sound: {name}": _attack(file, make) for name, (file, make) in SOUNDS.items()},
+    **{f"video: {name}": _attack(file, make) for name, (file, make) in VIDEOS.items()},
     **{f"text: {name}": _attack(file, make) for name, (file, make) in TEXTS.items()},
 }

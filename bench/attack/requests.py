@@ -1,13 +1,21 @@
 """Attacks with requests that are made to be slow to read. Each returns how often each status was answered."""
 
+import json
+import socket
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from itertools import cycle
-from time import monotonic
+from time import monotonic, sleep
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
 
 import httpx
 
 from bench.attack.client import API, MB, Client
+from bench.attack.heavy import long_chat
 
 SECONDS = 20.0
 TIMES = 100
@@ -58,6 +66,110 @@ def long_heads(url: str, headers: Mapping[str, str], paths: Sequence[str] = ("/"
     return _repeat(url, ask)
 
 
+PROMPT = "\N{GRINNING FACE}" * 20_000
+"""The longest system prompt."""
+SETTINGS: Sequence[Any] = (
+    {"system_message": PROMPT},
+    {"system_message": ["a"] * 9_000},
+    {"model": "x" * 100_000},
+    {"model": {"a": [[]]}, "effort": 1e300},
+    {f"x{number}": number for number in range(9_000)},
+    {"temperature": float("inf"), "top_p": -1},
+    {"tools": [PROMPT]},
+    [],
+)
+"""The settings that a page can have, and odd ones."""
+
+
+def _counted(statuses: Callable[[int], int], count: int) -> dict[str, int]:
+    """Call it so many times, 16 at once. Return the number of each status."""
+    with ThreadPoolExecutor(16) as pool:
+        return dict(Counter(str(one) for one in pool.map(statuses, range(count))))
+
+
+def settings_at_once(url: str, visitors: int = 8, count: int = 400) -> dict[str, int]:
+    """Change the settings of some visitors, all at once. Return the number of each status."""
+    bodies = [json.dumps(one, ensure_ascii=False).encode() for one in SETTINGS]
+    with ExitStack() as stack:
+        clients = [stack.enter_context(Client(url)) for _ in range(visitors)]
+        return _counted(
+            lambda n: clients[n % visitors].http.patch("/settings", content=bodies[n % len(bodies)]).status_code, count
+        )
+
+
+def pages_with_prompts(url: str, count: int = 400) -> dict[str, int]:
+    """Open the page with a long text and model in its address, and read how to use it."""
+    texts = ("x" * 30_000, "%F0%9F%98%80" * 2_500, "a&prompt=" * 3_000, "%00" * 10_000, "<script>" * 3_000)
+    with Client(url) as client:
+
+        def ask(number: int) -> int:
+            text = texts[number % len(texts)]
+            path = "/llms.txt" if number % 5 == 0 else f"/?prompt={text}&model={text[:1000]}"
+            return client.http.get(path).status_code
+
+        return _counted(ask, count)
+
+
+def steers_at_once(url: str, count: int = 120, characters: int = 190_000) -> dict[str, int]:
+    """Send a running answer long messages, all at once, some with the same id, and some of a stranger."""
+    with Client(url) as client, Client(url) as stranger:
+        chat, same = client.send("!tokens 200 @20").json()["conversation"], uuid4().hex
+
+        def steer(number: int) -> int:
+            who = stranger if number % 4 == 0 else client
+            body = {"text": "word " * (characters // 5), "id": same if number % 4 == 1 else uuid4().hex}
+            with suppress(httpx.HTTPError):
+                return who.http.post(f"/conversations/{chat}/steer", json=body, timeout=60).status_code
+            return 0
+
+        return _counted(steer, count)
+
+
+def answers_to_questions(url: str, count: int = 200) -> dict[str, int]:
+    """Answer questions that nobody has asked, with long texts."""
+    with Client(url) as client:
+        sent = client.send("!text Hi.")
+        client.read(sent)
+        path = f"/conversations/{sent.json()['conversation']}/messages"
+
+        def answer(number: int) -> int:
+            question = {"run": "x" * 100_000, "call": "y" * 100_000} if number % 2 else {"run": uuid4().hex, "call": ""}
+            body = {"text": "word " * 30_000, "question": question}
+            return client.http.post(path, json=body).status_code
+
+        return _counted(answer, count)
+
+
+def slow_connections(url: str, each: int = 6, seconds: float = SECONDS) -> dict[str, int]:
+    """Read large answers, and send large bodies, at a byte a second. Return the statuses of another connection."""
+    with Client(url) as client, ExitStack() as stack:
+        chat = long_chat(client, 2.0)
+        one = f"/conversations/{chat}"
+        link = client.http.post(f"{one}/links", json={"days": 1}).json()["path"]
+        read = ["/", "/config", "/conversations", "/own-data", link, f"{one}?format=blocks", f"/export/{chat}"]
+        written = ["/conversations", f"{one}/steer", f"{one}/messages", "/import", f"{API}upload", f"{API}queue/join"]
+        cookie = "; ".join(f"{name}={value}" for name, value in client.http.cookies.items())
+        place = urlsplit(url)
+        head = f"HTTP/1.1\r\nhost: {place.netloc}\r\ncookie: {cookie}\r\n"
+        opened = list[tuple[socket.socket, bool]]()
+        for path in [*read, *written] * each:
+            connection = stack.enter_context(socket.socket())
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            connection.connect((place.hostname or "127.0.0.1", place.port or 80))
+            method = f"GET {path} {head}" if path in read else f"POST {path} {head}content-length: {MB}\r\n"
+            connection.sendall(f"{method}\r\n".encode())
+            connection.setblocking(False)
+            opened.append((connection, path in written))
+        until = monotonic() + seconds
+        while monotonic() < until:
+            for connection, has_body in opened:
+                with suppress(OSError):
+                    connection.send(b"[") if has_body else connection.recv(1)
+            sleep(1)
+        stack.close()
+        return {path.replace(chat, "CHAT"): client.http.get(path).status_code for path in read}
+
+
 def _repeat(url: str, ask: Callable[[Client], httpx.Response], address: str = "") -> dict[str, int]:
     found, until = Counter[str](), monotonic() + SECONDS
     with Client(url, x_forwarded_for=address) as client:
@@ -79,3 +191,11 @@ ATTACKS: dict[str, Callable[[str], object]] = {
     "uploads with new cookies": lambda url: newcomers(url, f"{API}upload", b"x" * MB),
     "names of more than 255 bytes": lambda url: long_names(url, ["x" * 256, "x" * 300 + ".js", "x/" * 3000]),
 }
+MORE: dict[str, Callable[[str], object]] = {
+    "settings at once": settings_at_once,
+    "pages with long prompts": pages_with_prompts,
+    "120 messages to a running answer": steers_at_once,
+    "answers to questions that nobody asked": answers_to_questions,
+    "connections of a byte a second": slow_connections,
+}
+"""Those of newer routes, and of slow connections."""

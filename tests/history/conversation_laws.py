@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+import tracemalloc
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -590,6 +591,22 @@ async def page_ends_with_its_bytes(trial: Trial) -> None:
         same(prompts(page), found, f"the first {most} bytes of the messages with these ids")
     same(prompts(await trial.store.history(record, limit=2, most_bytes=10_000)), [*"67"], "the newest two")
     same(prompts(await trial.store.find(record, after=[None], most_bytes=1)), ["1"], "the first one")
+
+
+@law("base")
+async def search_reads_few_messages_at_once(trial: Trial) -> None:
+    """A search in long messages needs no more memory than for some of them, however many it finds."""
+    for number in range(12):
+        await started(trial.store, f"{number} " + "pear " * 200_000)
+    await trial.store.search(ALICE, "apple")  # what a store reads at its first search
+    tracemalloc.start()
+    try:
+        hits = await trial.store.search(ALICE, "pear")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    same(len(hits), 12, "the number of hits")
+    holds(peak < 12_000_000, f"a search took {peak} bytes at its peak")
 
 
 @law("base")

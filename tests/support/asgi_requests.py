@@ -1,12 +1,15 @@
-"""Requests to an app in this process, its routes, and the longest step of its event loop."""
+"""Requests to an app in this process, its routes, and the longest step of its event loop or of a thread."""
 
 import asyncio
+import gc
+import sys
 from collections.abc import AsyncIterator, Generator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import get_ident
 from time import thread_time
+from types import FrameType
 from typing import Any
 from urllib.parse import unquote
 
@@ -45,6 +48,30 @@ def longest_step() -> Generator[list[tuple[float, str]]]:
         yield longest
     finally:
         asyncio.Handle._run = run
+
+
+@contextmanager
+def longest_call() -> Generator[list[tuple[float, str]]]:
+    """Yield the longest time of the processor in which this thread runs no Python function, and what comes after it.
+
+    No other thread can run meanwhile, unless C code lets it.
+    """
+    longest, last = [(0.0, "")], [thread_time()]
+
+    def profile(frame: FrameType, event: str, argument: object) -> None:
+        if (took := thread_time() - last[0]) > longest[0][0]:
+            longest[0] = took, f"{event} {getattr(argument, '__qualname__', frame.f_code.co_qualname)}"
+        last[0] = thread_time()
+
+    was_on = gc.isenabled()
+    gc.disable()  # a full collection belongs to no call
+    sys.setprofile(profile)
+    try:
+        yield longest
+    finally:
+        sys.setprofile(None)
+        if was_on:
+            gc.enable()
 
 
 async def never() -> Message:

@@ -2,12 +2,14 @@
 
 import json
 import tracemalloc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from pydantic_ai.messages import BinaryContent, ImageUrl, ModelRequest, UserPromptPart
 from pydantic_core import from_json
 
@@ -15,13 +17,19 @@ from agent.errors import InputError
 from agent.files.references import files_named_in
 from agent.files.store import MediaStore
 from agent.history import Conversation, Entry, Note
+from agent.history.codec import dump_entries
 from agent.history.memory import MemoryStore
+from agent.history.search import fold, searchable_text
 from agent.history.sql.sqlite import SqliteStore
+from agent.transfer import json_elements
 from agent.transfer.archive import ImportFile
+from agent.transfer.imported import MAX_MESSAGE_BYTES, MAX_MESSAGE_VALUES
 from agent.transfer.json_elements import _PIECE as PIECE
-from agent.transfer.json_elements import MAX_ODD_BYTES, MAX_VALUES
+from agent.transfer.json_elements import MAX_VALUES
 from agent.transfer.portable import export_json
 from agent.transfer.reading import ImportReader
+from tests.support.asgi_requests import longest_call
+from tests.support.gate_rows import gate_rows
 from tests.support.history_stores import chain, prompt
 from tests.support.media_files import random_png
 from tests.support.transfers import (
@@ -280,9 +288,108 @@ def test_element_with_too_many_values_is_left_out(tmp_path: Path) -> None:
     assert [[*part.parse(span)] for part, span in others] == [["a"], ["b"]]
 
 
+MOST_SECONDS = 0.01
+"""The most processor time of one step in which no other thread can run."""
+LONGEST = MAX_MESSAGE_BYTES - 1_000
+ELEMENTS: dict[str, Callable[[], bytes]] = {
+    "a text": lambda: ours(b'"' + b"word " * (LONGEST // 5) + b'"'),
+    "emoji": lambda: ours(('"' + "\N{GRINNING FACE} " * (LONGEST * 2 // 15) + '"').encode()),
+    "control signs": lambda: ours(b'"' + b"\\u0001" * (LONGEST // 6) + b'"'),
+    "escaped emoji": lambda: ours(b'"' + b"\\ud83d\\ude00" * (LONGEST // 12) + b'"'),
+    "long messages": lambda: ours(*[b'"' + b"word " * (LONGEST // 5) + b'"'] * 4),
+    "many messages": lambda: ours(*[b'"Pear."'] * 1_000),
+    "values": lambda: ours(b"[" + b"1," * 10_000 + b"1]"),
+    "a chat of another program": lambda: json.dumps(
+        [{"name": "long", "chat_messages": [{"uuid": "1", "sender": "human", "text": "word " * (LONGEST // 5)}]}]
+    ).encode(),
+    "numbers": lambda: b'[{"a":[' + b"1," * MAX_VALUES + b"1]}]",
+    "more numbers": lambda: b'[{"a":[' + b"1," * 10_000_000 + b"1]}]",
+    "a longer text": lambda: ours(b'"' + b"word " * 6_000_000 + b'"'),
+    "a longer text of emoji": lambda: ours(('"' + "\N{GRINNING FACE} " * 6_000_000 + '"').encode()),
+    "a number": lambda: b'[{"a":' + b"1" * 30_000_000 + b"}]",
+    "spaces": lambda: b'[{"a":' + b" " * 30_000_000 + b"1}]",
+    "strings": lambda: b'[{"a":[' + b'"' + b'","' * MAX_VALUES + b'"]}]',
+    "a file": lambda: ours(b'"Pear."')[:-1] + b',{"file":"a","data":"' + b"AAAA" * 6_000_000 + b'"}]',
+}
+
+
+def ours(*contents: bytes) -> bytes:
+    """Return an export in our format with a chat of these contents, each in a result of a tool."""
+    entries = list[bytes]()
+    for number, content in enumerate(contents):
+        part = b'{"part_kind":"tool-return","tool_name":"look","tool_call_id":"1","content":%s}' % content
+        parent = b'"%d"' % (number - 1) if number else b"null"
+        message = b'{"kind":"request","parts":[%s]}' % part
+        entries.append(b'{"id":"%d","parent_id":%s,"message":%s,"note":{}}' % (number, parent, message))
+    record = b'{"id":"c","title":"t","head_id":"%d"}' % (len(contents) - 1)
+    return b'[{"switchboard":1},{"conversation":%s,"entries":[%s]}]' % (record, b",".join(entries))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", gate_rows(ELEMENTS, ("emoji", "numbers", "a file")))
+def test_no_step_of_an_import_is_long(tmp_path: Path, make: Callable[[], bytes]) -> None:
+    """Threads read imports, and other threads wait during each call of C code."""
+    data, steps = make(), list[tuple[float, str]]()
+    while len(steps) < 3 and (not steps or steps[-1][0] > MOST_SECONDS):  # a busy machine can be slow
+        (tmp_path / "export").write_bytes(data)
+        with (tmp_path / "export").open("rb") as file, longest_call() as longest:
+            reader = ImportReader(ImportFile(file, tmp_path, LIMITS), LIMITS.attachment_bytes)
+            with suppress(InputError):
+                for found in reader.find():
+                    for entry in found.read().entries if found else ():
+                        dump_entries([entry])
+                        fold(searchable_text(entry))
+        steps += longest
+    assert min(steps)[0] < MOST_SECONDS, min(steps)
+
+
+def test_longer_message_is_left_out(tmp_path: Path) -> None:
+    messages = (b'"' + b"x" * MAX_MESSAGE_BYTES + b'"', b"[" + b"1," * 3 * MAX_MESSAGE_VALUES + b"1]")
+    for content in messages:
+        reader = ImportReader(opened(ours(b'"Pear."', content), tmp_path), LIMITS.attachment_bytes)
+        assert [*filter(None, reader.find())] == []
+        assert reader.left_out.total() == 1
+
+
+SAMPLES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=150),
+    lambda inner: st.lists(inner, max_size=6) | st.dictionaries(st.text(max_size=9), inner, max_size=6),
+    max_leaves=30,
+)
+
+
+@PROPERTY
+@given(
+    value=st.dictionaries(st.text(max_size=9), SAMPLES, max_size=8), spaced=st.booleans(), step=st.integers(128, 500)
+)
+def test_element_is_the_same_in_steps_of_any_length(tmp_path: Path, value: Any, spaced: bool, step: int) -> None:
+    data = json.dumps([value], indent=2 if spaced else None, ensure_ascii=step % 2 == 0).encode()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_elements, "STEP_BYTES", step)
+        patch.setattr(json_elements, "_PIECE", step // 2)
+        [(part, span)] = opened(data, tmp_path).elements()
+        assert part.parse(span) == value
+
+
+@pytest.mark.parametrize("text", ["[1,,2]", "[1 2]", "[,1]", "[1,]", '{"a":1 "b":2}', '{"a":}', "{1:2}", '{"a"}', "[}"])
+@pytest.mark.parametrize("filler", ["", '["x"],', "1," * 9, '"x", '])
+def test_what_is_no_json_is_refused_in_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, filler: str
+) -> None:
+    monkeypatch.setattr(json_elements, "STEP_BYTES", 4)
+    data = f'[{{"a": [{filler}{text}]}}]'.encode()
+    [(part, span)] = opened(data, tmp_path).elements()
+    with pytest.raises(ValueError, match=r"."):
+        part.parse(span)
+
+
 def test_half_of_an_emoji_is_replaced_in_a_long_element(tmp_path: Path) -> None:
     halves = rb"\ud83d x \ude00 \\ud83d \ud83d\ude00 \"\ud83d\n\uD83D\uDE00 \ud83d"
-    element = b'{"a": "' + halves + b'", "b": "' + b"x" * MAX_ODD_BYTES + b'"}'
+    element = b'{"a": "' + halves + b'", "b": "' + b"x" * 4_000_000 + b'"}'
     [(part, span)] = opened(b"[" + element + b"]", tmp_path).elements()
     assert part.parse(span)["a"] == '\ufffd x \ufffd \\ud83d \U0001f600 "\ufffd\n\U0001f600 \ufffd'
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bench.attack import documents
+from bench.attack import documents, requests, texts
 from bench.attack.__main__ import CONFIG, GROWTH_MB, MODEL
 from bench.attack.attacks import ATTACKS, SHORT
 from bench.attack.client import bystander, memory
@@ -23,7 +23,7 @@ def public(start_app: Callable[..., App], server: Running) -> App:
     return start_app(CONFIG, VLLM_BASE_URL=server.base_url)
 
 
-ROWS = {name: name for name in (*SHORT, *documents.ATTACKS)}
+ROWS = {name: name for name in (*SHORT, *documents.ATTACKS, *requests.MORE, *texts.MORE)}
 
 
 @pytest.mark.parametrize("name", gate_rows(ROWS, SHORT))

@@ -1,9 +1,11 @@
 """No request costs the server much: bodies of events, forms, imports and names of files that are made to be slow."""
 
+import asyncio
+import gc
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from itertools import product
@@ -25,13 +27,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from agent.errors import InputError
 from agent.history import Conversation, Entry, HistoryStore, Link, Note, digest_of
 from agent.settings import PublicSettings
+from agent.system.request_queue import RequestQueue
 from agent.web import housekeeping
 from agent.web.chat.attachments import MAX_TEXT
 from agent.web.chat.choices import MAX_PROMPT_CHARACTERS
 from agent.web.chat.expiry import PROBE
 from agent.web.chat.links import MAX_LINKS
 from agent.web.chat.transcript import is_prompt
-from agent.web.heavy_work import REQUESTS_EACH, REQUESTS_PER_ADDRESS, RequestLimit, TooManyRequests
+from agent.web.heavy_work import REQUESTS_EACH, REQUESTS_PER_ADDRESS, HeavyWork, RequestLimit, TooManyRequests
 from agent.web.middleware import isolation
 from agent.web.middleware.isolation import API, IsolationMiddleware
 from agent.web.middleware.requests import (
@@ -418,9 +421,11 @@ async def stored_chat(
     return record, f"{record.id}0", (asked_last, versions[0].id)
 
 
-def request_to_stored(method: str, path: str, record: Conversation, token: str, entry: str) -> dict[str, Any]:
-    """Return the parts of a request to a route of stored chats, which name what is stored."""
-    names = {"id_": record.id, "conversation": record.id, "token": token, "digest": digest_of(f"{record.id}1")}
+def request_to_stored(
+    method: str, path: str, record: Conversation, token: str, entry: str, **more: str
+) -> dict[str, Any]:
+    """Return the parts of a request to a route of stored chats, which name what is stored. `more` are further names."""
+    names = {"id_": record.id, "conversation": record.id, "token": token, "digest": digest_of(f"{record.id}1"), **more}
     body: dict[str, Any] = {}
     if path.endswith("/passage"):
         body = {"document": "a.pdf", "page": 1, "passage": "word of it " * 50}
@@ -482,6 +487,101 @@ async def test_no_route_of_a_large_chat_holds_the_loop(
                     slow.append(f"{method} {path}?{query}: {min(steps)[0]:.3f} s in {min(steps)[1][:200]}")
     assert not slow, "\n".join(slow)
     assert sum(count for status, count in statuses.items() if status < 400) > 25
+
+
+LEAVES = ("after the head", "in the body", "in the answer", "without reading on")
+LONG_ANSWERS = [prompt("Asked."), ModelResponse([TextPart("A *word*.\n\n" * 2_000)])] * 20
+"""The messages of a chat that takes several pages to read."""
+
+
+class HeldPlaces:
+    """The places that requests hold, or wait for, in this process."""
+
+    def __init__(self) -> None:
+        every = gc.get_objects()
+        self._work = [one for one in every if isinstance(one, HeavyWork)]
+        self._queues = [one for one in every if isinstance(one, RequestQueue)]
+
+    @property
+    def count(self) -> int:
+        return sum(one._used for one in self._work) + sum(len(one._served) + len(one._waiting) for one in self._queues)
+
+
+def tasks_of_requests() -> set[asyncio.Task[Any]]:
+    """Return all tasks but that which wipes what was deleted."""
+    return {task for task in asyncio.all_tasks() if "_wipe_later" not in str(task.get_coro())}
+
+
+async def leave(app: ASGIApp, method: str, when: str, meanwhile: Callable[[], Awaitable[None]], **parts: Any) -> None:
+    """Send a request as a client that goes away at this moment. `meanwhile` is awaited while it does not read on."""
+    gone, has_begun = asyncio.Event(), asyncio.Event()
+
+    async def unread(scope: Scope, receive: Receive, send: Send) -> None:
+        async def first_piece(message: Message) -> None:
+            await send(message)
+            if message["type"] == "http.response.body" or (b"content-type", b"text/event-stream") in message["headers"]:
+                has_begun.set()
+                await gone.wait()
+
+        await app(scope, receive, first_piece)
+
+    body: bytes = parts.pop("body", b"")
+    if when == "after the head":
+        await asked(app, method, is_cut=True, content_length=str(len(body) or 1).encode(), **parts)
+    elif when == "in the body":
+        await asked(app, method, is_cut=True, body=body[: len(body) // 2], **parts)
+    else:
+        answer = asyncio.ensure_future(asked(unread, method, body=body, gone=gone, **parts))
+        begun = asyncio.ensure_future(has_begun.wait())
+        await asyncio.wait([answer, begun], return_when=asyncio.FIRST_COMPLETED)
+        if when == "without reading on" and not answer.done():
+            await meanwhile()
+        gone.set()
+        await answer
+        begun.cancel()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", gate_rows({one: one for one in LEAVES}, ("in the answer",)))
+async def test_no_route_works_for_a_client_that_left(tmp_path: Path, server: Running, when: str) -> None:
+    """It gives its places back, and no task of it goes on. Routes and names are those of the app, as above."""
+    (owner, value), (_, other) = (VisitorCookies.in_folder(tmp_path).mint() for _ in range(2))
+    cookie, stranger = (f"{CookieJar(secure=False).name}={one}".encode() for one in (value, other))
+    stayed = list[str]()
+    async with running_app(tmp_path, server.base_url) as app:
+        chats = app.state.conversations
+        await until(lambda: chats.models.find(""))
+
+        async def serves_others() -> None:
+            assert (await asked(app, "GET", "/export", cookie=stranger, waits=True)).status == 200
+
+        await serves_others()
+        sent = await asked(
+            app, "POST", "/conversations", body=b'{"text": "!tokens 60 hold 20 A"}', cookie=cookie, waits=True
+        )
+        run = json.loads(sent.text)["run"]
+        routes = dict.fromkeys(routes_of(app.routes))
+        record, token, asked_in = await stored_chat(chats._store, owner, LONG_ANSWERS)
+        tasks, places = tasks_of_requests(), HeldPlaces()
+        assert not places.count
+
+        def is_over() -> bool:
+            return chats.live_runs.count <= 1 and tasks_of_requests() <= tasks and not places.count
+
+        for method, path in sorted(routes, key=lambda one: (one[1] == "/own-data", one[0] == "DELETE", one[1])):
+            for query in LOOKS.get(path, [""]):
+                if method != "GET":
+                    record, token, asked_in = await stored_chat(chats._store, owner, LONG_ANSWERS)
+                parts = request_to_stored(method, path, record, token, asked_in[0], run_id=run)
+                parts["body"] = LARGEST_BODIES["a text"] if parts["body"] == b"{}" else parts["body"]
+                await leave(app, method, when, serves_others, cookie=cookie, query=query, **parts)
+                try:
+                    await until(is_over, seconds=20)
+                except TimeoutError:
+                    stayed.append(f"{method} {path}?{query}: {places.count}, {tasks_of_requests() - tasks}")
+                    tasks = tasks_of_requests()
+        server.release("A")
+    assert not stayed, "\n".join(stayed)
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from agent.web.chat.conversations import Conversations
 from agent.web.chat.links import ChatLinks, LinkChoices
 from agent.web.chat.own_data import OwnData
 from agent.web.chat.sent_message import MessageId
+from agent.web.chat.stored_entries import VIEW_BYTES
 from tests.support.history_laws import chain, prompt
 from tests.support.history_stores import STORE_PARAMS, STORES
 from tests.support.models import FakeLocalModels
@@ -59,9 +60,9 @@ async def page(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
     await store.aclose()
 
 
-async def long_chat(page: Page, count: int) -> tuple[str, str, str]:
+async def long_chat(page: Page, count: int, characters: int = 0) -> tuple[str, str, str]:
     """Store a chat with a second version of its last message. Return its id, this version and the older one."""
-    entries = chain(*(prompt(f"message {number}") for number in range(count)))
+    entries = chain(*(prompt(f"message {number}{' ' * characters}") for number in range(count)))
     again = Entry(parent_id=entries[-2].id, message=prompt("edited"))
     record = Conversation(owner=page.owner, title="message 0", head_id=again.id, branches=(entries[-1].id,))
     await page.store.save(record, [*entries, again])
@@ -77,6 +78,7 @@ async def _files_of_last(page: Page, chat: str, last: str) -> None:
 Look = Callable[[Page, str, str, str], Awaitable[object]]
 LOOKS: dict[str, Look] = {
     "view": lambda page, chat, _last, _older: page.views.view(page.owner, chat),
+    "view of earlier ones": lambda page, chat, last, _older: page.views.with_turn(page.owner, chat, last),
     "sent again": lambda page, chat, last, _older: page.find_sent(page.owner, chat, MessageId(last, again=True)),
     "choose": lambda page, chat, _last, older: page.branches.choose(page.owner, chat, older),
     "files": lambda page, chat, last, _older: _files_of_last(page, chat, last),
@@ -103,6 +105,28 @@ async def test_look_at_one_message_decodes_no_more_in_a_long_chat(page: Page, de
             await look(page, *chat)
             counts.setdefault(name, []).append(sum(decoded))
     assert {name: both for name, both in counts.items() if not both[1] <= both[0] < MOST} == {}
+
+
+async def test_look_reads_few_of_many_long_messages(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes, load = list[int](), codec._load  # pyright: ignore[reportPrivateUsage]
+
+    def counting(adapter: Any, texts: Iterable[str]) -> list[Any]:
+        given = [*texts]
+        sizes.extend(map(len, given))
+        return load(adapter, given)
+
+    page.owner = "ann"
+    chat, last, older = await long_chat(page, 60, VIEW_BYTES // 20)
+    monkeypatch.setattr(codec, "_load", counting)
+    read = dict[str, int]()
+    for name, look in LOOKS.items():
+        if name in ("choose", "undo"):  # they change what the others need
+            continue
+        sizes.clear()
+        await look(page, chat, last, older)
+        read[name] = sum(sizes)
+    assert read["view"] > VIEW_BYTES
+    assert {name: size for name, size in read.items() if size > 2.5 * VIEW_BYTES} == {}
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -34,7 +34,7 @@ from agent.transfer.export import FORMATS
 from agent.transfer.imported import bounded
 from agent.transfer.portable import export_json
 from agent.web.chat.expiry import IMPORT_TIME, ExpiredConversations, hidden
-from agent.web.chat.importer import AT_ONCE, Importer, ImportResult
+from agent.web.chat.importer import AT_ONCE, PAGE, Importer, ImportResult
 from agent.web.chat.links import ChatCopies, ChatLinks, LinkChoices
 from agent.web.chat.storage_quota import FAR_FUTURE, StorageQuota
 from agent.web.chat.visitor import Visitor
@@ -356,20 +356,37 @@ async def test_broken_connection_stores_nothing(own: App) -> None:
     await until(lambda: visitor.ask("POST", "/import", content=body).status == 200)  # the place is free again
 
 
-def test_killed_import_leaves_nothing(start_app: Callable[..., App]) -> None:
+MESSAGES = 8 * PAGE
+
+
+@pytest.mark.parametrize("is_long", [False, True], ids=["between two chats", "in a long chat"])
+def test_killed_import_leaves_nothing(start_app: Callable[..., App], *, is_long: bool) -> None:
+    """The process is killed (SIGKILL), also between two pages of one chat, and a new one finds its history."""
     app = start_app(CONFIG)
-    visitor, body = HttpVisitor(app.url), json.dumps(claude(*map(str, range(600)))).encode()
+    long = [{"uuid": f"{n}", "sender": "human", "text": "pear"} for n in range(MESSAGES)]
+    chats = [{"name": "long", "chat_messages": long}] if is_long else claude(*map(str, range(600)))
+    visitor, body = HttpVisitor(app.url), json.dumps(chats).encode()
+
+    def shown() -> list[Any]:
+        hits = visitor.ask("GET", "/conversations?q=pear").json["hits"]
+        return [*visitor.ask("GET", "/conversations").json["conversations"], *hits]
+
     with suppress(httpx.TransportError), visitor.http.stream("POST", "/import", content=body) as answer:
         for line in answer.iter_lines():
-            if json.loads(line).get("done") and json.loads(line)["phase"] == "storing":
-                assert visitor.ask("GET", "/conversations").json["conversations"] == [], "hidden until all are stored"
-                app.stop(signal.SIGKILL)
-    assert mine(app, visitor), "the import was killed while it stored"
+            if is_long:
+                becomes(True, lambda: bool(mine(app, visitor)))
+            elif not (json.loads(line).get("done") and json.loads(line)["phase"] == "storing"):
+                continue
+            assert shown() == [], "hidden until all are stored"
+            app.stop(signal.SIGKILL)
+    stored = mine(app, visitor)
+    assert 0 < sum(stored.values()) < (MESSAGES if is_long else 600), "the import was killed while it stored"
     app.start()
-    assert visitor.ask("GET", "/conversations").json["conversations"] == []
+    assert shown() == []
     becomes({}, lambda: mine(app, visitor))
     done = imported(visitor, body)[-1]
-    assert (done["message"], len(mine(app, visitor))) == ("600 chats were imported.", 600)
+    count = "1 chat was" if is_long else "600 chats were"
+    assert (done["message"], len(mine(app, visitor))) == (f"{count} imported.", len(chats))
 
 
 def test_deletion_of_everything_ends_an_import(own: App) -> None:

@@ -45,7 +45,7 @@ from agent.history.records import (
     too_many,
     versions_of,
 )
-from agent.history.search import ConversationHit, fold, hits_as_shown, hits_in, hits_with_branches, words_of
+from agent.history.search import ConversationHit, fold, groups, hit_in, hits_with_branches, words_of
 from agent.history.sql.database import LIVE, Database, Row, Steps, Value, Values, single
 from agent.system.threads import DECODING
 
@@ -544,7 +544,7 @@ WHERE {_OLDER} AND (newest IS NOT NULL OR {{in_title}})
 """
 _SEARCH = f"""
 WITH hits AS MATERIALIZED ({{hits}} ORDER BY place DESC LIMIT :limit)
-SELECT {_RECORD}, entry FROM hits JOIN conversations ON conversations.id = hits.id
+SELECT {_RECORD}, entry_id, octet_length(entry) FROM hits JOIN conversations ON conversations.id = hits.id
 LEFT JOIN entries ON entries.conversation_id = hits.id AND entries.id = hits.entry_id ORDER BY hits.place DESC
 """
 # The newest message with all words on the branch that is shown, of each conversation with such a message.
@@ -558,8 +558,11 @@ WITH RECURSIVE matches AS MATERIALIZED (
     SELECT conversation_id, parent_id FROM chain JOIN entries USING (conversation_id, id)
     WHERE (conversation_id, id) NOT IN (SELECT conversation_id, entry_id FROM matches)
 )
-SELECT conversation_id, entry FROM chain JOIN entries USING (conversation_id, id)
+SELECT conversation_id, id, octet_length(entry) FROM chain JOIN entries USING (conversation_id, id)
 WHERE (conversation_id, id) IN (SELECT conversation_id, entry_id FROM matches)
+"""
+_HIT_ENTRIES = """
+SELECT conversation_id, id, entry FROM entries WHERE conversation_id IN LIST(:conversations) AND id IN LIST(:ids)
 """
 
 
@@ -659,17 +662,29 @@ class SqlStore:
             ]
             if len(rows) >= limit:
                 break
-        entries = iter(await _entries(self._database, [row[3:] for row in rows[:limit] if row[3] is not None]))
-        found = [None if row[3] is None else next(entries) for row in rows[:limit]]
         records = await _records(self._database, rows[:limit])
-        hits = await hits_in(zip(records, found, strict=True), words)
-        shown = dict[str, Entry]()
-        if branched := hits_with_branches(hits):
+        hits = await self._hits([(one, *row[3:]) for one, row in zip(records, rows[:limit], strict=True)], words)
+        if branched := hits_with_branches(hits.values()):
             rows = await self._database.search(_SHOWN_HITS.format(in_text=in_text), ids=branched, **values)
-            shown = dict(
-                zip([row[0] for row in rows], await _entries(self._database, [row[1:] for row in rows]), strict=True)
-            )
-        return await hits_as_shown(hits, shown, words)
+            hits |= await self._hits([(hits[row[0]].record, *row[1:]) for row in rows], words)
+        return [*hits.values()]
+
+    async def _hits(
+        self, found: Sequence[tuple[Conversation, str | None, int]], words: Sequence[str]
+    ) -> dict[str, ConversationHit]:
+        """Return the hit in each conversation at the entry with this id and size, or in its title, by its id."""
+        hits = dict[str, ConversationHit]()
+        for group in groups(found, lambda one: one[2] or 0):
+            wanted = {record.id: entry for record, entry, _size in group if entry is not None}
+            among: Values = {"conversations": [*wanted], "ids": [*wanted.values()]}
+            rows = await self._database.search(_HIT_ENTRIES, **among) if wanted else []
+            rows = [row for row in rows if wanted[row[0]] == row[1]]
+            entries = await _entries(self._database, [row[2:] for row in rows])
+            by_id = dict(zip([row[0] for row in rows], entries, strict=True))
+            for record, entry, _size in group:
+                if entry is None or record.id in by_id:  # otherwise it was deleted meanwhile
+                    hits[record.id] = await DECODING.run(hit_in, record, by_id.get(record.id), words)
+        return hits
 
     async def label(
         self,

@@ -26,7 +26,7 @@ from agent.web.chat.journal import branch
 from agent.web.chat.links import pages_of
 from agent.web.chat.questions import MESSAGE_GONE
 from agent.web.chat.storage_quota import StorageQuota
-from agent.web.chat.stored_entries import newest_first
+from agent.web.chat.stored_entries import VIEW_BYTES, newest_first
 from agent.web.chat.temporary import TemporaryChats
 from agent.web.chat.temporary_stores import is_temporary
 from agent.web.chat.titles import first_words, next_title, rename, without_number
@@ -70,7 +70,7 @@ class Branches:
             raise Conflict(MESSAGE_GONE)
         *_, newest = await self._store.following(record, entry_id)  # the branch that went on last
         record = await self._store.save(branch(record, newest))
-        begins = await self._store.find(record, after=[None])
+        begins = await self._store.find(record, after=[None], most_bytes=VIEW_BYTES)
         for first in begins[1:] and begins:  # with only one, the chat begins as before
             if entry_id in await self._store.following(record, first.id):
                 await rename(self._store, record, first, begins)
@@ -91,7 +91,7 @@ class Branches:
                     self._copied += Counter()  # drops owners at zero
 
     async def _copy(self, visitor: Visitor, record: Conversation, entry_id: str) -> str:
-        begins = await self._store.find(record, after=[None])
+        begins = await self._store.find(record, after=[None], most_bytes=VIEW_BYTES)
         original = await Branch.open(self._store, replace(record, head_id=await self._end_of_turn(record, entry_id)))
         quota, copied = self._quota, Conversation(owner=visitor.owner)
         if self._temporary is not None and is_temporary(record.id):

@@ -21,6 +21,7 @@ from agent.transfer.portable import renewed
 from agent.transfer.shared import shared_entries
 from agent.web.chat.importer import Importer
 from agent.web.chat.questions import is_question
+from agent.web.chat.stored_entries import VIEW_BYTES
 from agent.web.chat.titles import all_first_words, without_number, words_with_files
 from agent.web.chat.transcript import has_first_words, is_prompt, to_turns, unanswered_tool_calls
 from agent.web.chat.visitor import Visitor
@@ -125,7 +126,7 @@ class ChatLinks:
             stored = await Branch.open(self._store, replace(record, head_id=link.head_id or record.head_id))
         except NotFound as error:
             raise NotFound(NO_LINK) from error
-        begins = await self._store.find(record, after=[None])
+        begins = await self._store.find(record, after=[None], most_bytes=VIEW_BYTES)
         return await DOCUMENT_THREADS.run(_shared_chat, link, record, begins, stored)
 
     async def owner_of_file(self, token: str, id_: str) -> str:

@@ -14,15 +14,17 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
 
 from agent.files.references import reference_of, with_references
 from agent.history import MOST_MODELS, Conversation, Entry, HistoryStore, Note, RunEvents
+from agent.messages.repair import count_bytes
 from agent.web.chat.answers import RunningAnswer
 from agent.web.chat.journal import StoreJournal
-from agent.web.chat.stored_entries import last_turn
+from agent.web.chat.stored_entries import VIEW_BYTES, last_turn
 from agent.web.chat.transcript import ConversationTurn, is_prompt, to_turns
 
 PAGE, MOST_ENTRIES = 200, 1000
 """The messages of an answer that are read at once, and the most that are shown of one."""
 MOST_FOLLOWING = 10_000
-"""The messages that can follow those of the shown columns. The columns after them are not shown."""
+"""The messages that can follow those of the shown columns. The columns after them are not shown, and neither are those
+after `VIEW_BYTES` of text."""
 
 Columns = Mapping[str, Sequence[Sequence[Entry]]]
 """The entries of the turns that are shown side by side, by the id of each of their messages."""
@@ -136,24 +138,34 @@ async def columns_of(store: HistoryStore, record: Conversation, shown: Sequence[
         if entry.id in groups:
             turns[entry.id] = [entry, *takewhile(lambda one: not is_prompt(one), islice(shown, number + 1, None))]
     others = {id_ for ids in groups.values() for id_ in ids} - turns.keys()
-    messages = await store.find(record, ids=others) if others else ()
-    left = MOST_FOLLOWING
+    messages = await store.find(record, ids=others, most_bytes=VIEW_BYTES) if others else ()
+    left, room = MOST_FOLLOWING, VIEW_BYTES
     for message in reversed(messages):
-        if left <= 0:
+        if left <= 0 or room <= 0:
             break
         ids = await store.following(record, message.id)
         left -= len(ids)
-        turns[message.id] = await _turn_of(store, record, message, ids)
+        turns[message.id] = turn = await _turn_of(store, record, message, ids, room)
+        room -= sum(count_bytes(entry.message) for entry in turn)
     columns = {id_: [turns[one] for one in ids if one in turns] for id_, ids in groups.items()}
     return {id_: answers for id_, answers in columns.items() if len(answers) > 1}
 
 
-async def _turn_of(store: HistoryStore, record: Conversation, message: Entry, ids: Sequence[str]) -> Sequence[Entry]:
-    """Return a message and what follows it last, up to the next message. `ids` are those of it and all after it."""
-    following = defaultdict[str | None, list[Entry]](list)
-    for at in range(1, min(len(ids), MOST_ENTRIES), PAGE):
-        page = await store.find(record, ids=ids[at : at + PAGE])
+async def _turn_of(
+    store: HistoryStore, record: Conversation, message: Entry, ids: Sequence[str], most_bytes: int
+) -> Sequence[Entry]:
+    """Return a message and what follows it last, up to the next message. `ids` are those of it and all after it.
+
+    What comes after about `most_bytes` is left out.
+    """
+    following, at, size = defaultdict[str | None, list[Entry]](list), 1, 0
+    while at < min(len(ids), MOST_ENTRIES) and size < most_bytes:
+        page = await store.find(record, ids=ids[at : at + PAGE], most_bytes=most_bytes - size)
+        if not page:  # deleted meanwhile
+            break
+        at += len(page)
         for entry in page:
+            size += count_bytes(entry.message)
             if not is_prompt(entry):
                 following[entry.parent_id].append(entry)
         if any(map(is_prompt, page)):

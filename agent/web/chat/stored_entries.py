@@ -15,6 +15,10 @@ CHAT_CHANGED = _("This chat has gone on since then; the page shows its current s
 PAGE, LARGEST_PAGE, PAGE_BYTES = 16, 256, 2_000_000
 """Entries that are read first from the end of a conversation, and at most at once, and the bytes after which each page
 ends. Few turns have more."""
+WINDOW = 30
+"""Bubbles shown at first. The cost of an update depends on their number alone."""
+VIEW_BYTES = 4_000_000
+"""The bytes after which the messages end that are read for these bubbles, and those of their other versions."""
 TEMPORARY_GONE = _("The temporary chat is over, so this message was not sent. Your text stays here.")
 
 
@@ -39,16 +43,21 @@ async def record_of(
 async def newest_entries(
     store: HistoryStore, owner: str, conversation: str | None, window: int
 ) -> tuple[Conversation, list[Entry], bool]:
-    """Return the record, enough entries for `window` bubbles, and True if there can be older ones.
-
-    Raises `NotFound`.
-    """
+    """Return the record, enough entries for `window` bubbles, and True if there are older ones. Raises `NotFound`."""
     if conversation is None:
         raise NotFound("there is no conversation")
-    most = window * 2  # a question and its answer show at least one bubble each
     record = await store.get(conversation, owner=owner)
-    entries = await store.history(record, limit=most)
-    return record, entries, len(entries) == most
+    return record, *await entries_before(store, record, window)
+
+
+async def entries_before(store: HistoryStore, record: Conversation, window: int) -> tuple[list[Entry], bool]:
+    """Return enough entries for `window` bubbles before the head of `record`, and True if there are older ones.
+
+    There are fewer if they are long. Raises `NotFound`.
+    """
+    most = window * 2  # a question and its answer show at least one bubble each
+    entries = await store.history(record, limit=most, most_bytes=VIEW_BYTES * window // WINDOW)
+    return entries, bool(entries) and entries[0].parent_id is not None
 
 
 async def newest_first(store: HistoryStore, record: Conversation) -> AsyncGenerator[Entry]:
@@ -92,13 +101,15 @@ async def entries_of_turn(store: HistoryStore, record: Conversation, message: st
 async def _after(store: HistoryStore, record: Conversation, ids: Sequence[str]) -> AsyncGenerator[Entry]:
     """Yield the entries of the shown branch after the first of `ids`, which are all that follow it, and itself."""
     if not record.branches:
-        for at in range(1, len(ids), PAGE):
-            for entry in await store.find(record, ids=ids[at : at + PAGE]):
+        at = 1
+        while page := await store.find(record, ids=ids[at : at + PAGE], most_bytes=PAGE_BYTES):
+            for entry in page:
                 yield entry
+            at += len(page)
         return
     last: str | None = ids[0]
     while last != record.head_id:
-        nexts, last = await store.find(record, after=[last]), None
+        nexts, last = await store.find(record, after=[last], most_bytes=VIEW_BYTES), None
         for entry in nexts:
             if len(nexts) == 1 or record.head_id in await store.following(record, entry.id):
                 yield entry

@@ -22,6 +22,7 @@ from agent.runtime.run import Run
 from agent.settings import Settings
 from agent.transfer.document import beginning
 from agent.web.chat.model_menu import ModelMenu
+from agent.web.chat.stored_entries import VIEW_BYTES
 from agent.web.chat.transcript import content_parts, has_visible, message_text
 from agent.web.chat.visitor import Visitor
 
@@ -129,7 +130,9 @@ async def rename(store: HistoryStore, record: Conversation, first: Entry, begins
     words, title = first_words(first), record.title
     if not title or words in ("", title, without_number(title)):
         return title
-    earlier = all_first_words(await store.find(record, after=[None]) if begins is None else begins)
+    if begins is None:
+        begins = await store.find(record, after=[None], most_bytes=VIEW_BYTES)
+    earlier = all_first_words(begins)
     if not earlier & {title, without_number(title)}:
         return title
     return (await store.label(record.id, owner=record.owner, title=words, instead_of=title)).title

@@ -15,7 +15,7 @@ from agent.web.chat.answers import AnswersTogether, RunningAnswer, RunningAnswer
 from agent.web.chat.branches import hidden_after, versions_in
 from agent.web.chat.questions import QuestionId, Replies
 from agent.web.chat.side_by_side import Columns, ColumnsTurn, columns_of, with_columns
-from agent.web.chat.stored_entries import entries_of_turn, newest_entries
+from agent.web.chat.stored_entries import VIEW_BYTES, WINDOW, entries_before, entries_of_turn, newest_entries
 from agent.web.chat.transcript import (
     ONLY_ONE,
     AddedBubbles,
@@ -178,10 +178,6 @@ def wait_text(wait: Wait | None, translator: Translator = ENGLISH) -> str:
     return translator(LocalizedText(sentence.message, {**sentence.values, "seconds": left}))
 
 
-WINDOW = 30
-"""Bubbles shown at first. The cost of an update depends on their number alone."""
-
-
 class ChatViews:
     """Reads views from the store. `running` are the answers that are being written, `replies` those of visitors.
 
@@ -236,12 +232,11 @@ class ChatViews:
         record = await self._store.get(conversation, owner=owner)
         if not any(map(is_prompt, await self._store.find(record, ids=[before]))):
             raise NotFound(NO_ENTRY)
-        most = window * 2 + 1
-        entries = await self._store.history(replace(record, head_id=before), limit=most)
+        entries, has_earlier = await entries_before(self._store, replace(record, head_id=before), window + 1)
         columns = await columns_of(self._store, record, entries)
         turns = await self._turns(entries, await self._around(record, entries), columns)
         turns = with_summary(turns, record.summary)
-        return ChatView(turns=turns[:-1], has_earlier=len(entries) == most)
+        return ChatView(turns=turns[:-1], has_earlier=has_earlier)
 
     async def turn(self, owner: str, conversation: str, message: str) -> ConversationTurn:
         """Return the turn of the shown branch that begins with this message. Raises `NotFound`."""
@@ -280,14 +275,14 @@ class ChatViews:
         return await TURNS.run(turns)
 
     async def _around(self, record: Conversation, shown: Sequence[Entry]) -> Sequence[Entry]:
-        """Return all versions of the shown questions, and what follows the last entry.
+        """Return the versions of the shown questions, and what follows the last entry: the first ones of many bytes.
 
         A conversation without branches has no versions, and needs no read.
         """
         if not record.branches:
             return ()
         places = {entry.parent_id for entry in shown if is_prompt(entry)}
-        return await self._store.find(record, after={*places, record.head_id})
+        return await self._store.find(record, after={*places, record.head_id}, most_bytes=VIEW_BYTES)
 
 
 def _running_turn(
