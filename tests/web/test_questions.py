@@ -326,6 +326,7 @@ async def test_replies_are_bounded_and_forgotten(restarted: Callable[[], Convers
     assert page.replies.size == 0
 
 
+@pytest.mark.slow
 def test_long_replies_evict_no_short_ones() -> None:
     replies, short = Replies(max_bytes=1_000_000), Conversation(owner="ann")
     replies.put(short, {QUESTION: "yearly"})
