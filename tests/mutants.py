@@ -319,7 +319,8 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
 
 def run_tests(folder: Path, tests: str, marks: str) -> int:
     """Return the exit status of pytest for these tests: 0 if they pass, 1 if one fails."""
-    options = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-m", marks]
+    profile = "quick" if marks == FAST else "gate"
+    options = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider", "--hypothesis-profile", profile, "-m", marks]
     command = [sys.executable, "-m", "pytest", *options, *(f"tests/{one}" for one in tests.split())]
     env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     pytest = subprocess.Popen(

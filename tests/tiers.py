@@ -1,6 +1,6 @@
 """Decides which tests belong to which tier, in which order they run, and how many examples a property tries.
 
-- `make test-fast` runs tests that need no app, browser, real weights or many seconds.
+- `make test-fast` runs tests that need no app, browser, real weights or many seconds, with the fewest examples.
 - `make test`, the gate, adds the rest except tests marked `full`. A browser test is in the gate if it is marked
   `gate("promise")`, with the promise to visitors that it checks (see tests/README.md).
 - `make test-all` runs everything, and property tests with random examples.
@@ -40,9 +40,10 @@ LONGEST = (
 )
 
 # Without a deadline, because it would fail on a busy machine.
+settings.register_profile("quick", derandomize=True, max_examples=12, deadline=None)
 settings.register_profile("gate", derandomize=True, max_examples=34, deadline=None)
 settings.register_profile("full", max_examples=100, deadline=None)
-settings.load_profile("gate")  # `--hypothesis-profile full` replaces it before any test is imported
+settings.load_profile("gate")  # `--hypothesis-profile` replaces it before any test is imported
 
 
 def in_full_tier() -> bool:
@@ -51,8 +52,10 @@ def in_full_tier() -> bool:
 
 
 def examples(count: int) -> int:
-    """Return how many examples a property test tries: `count` in the full tier, a third in the others."""
-    return count if in_full_tier() else max(5, count // 3)
+    """Return how many examples a property test tries: `count` in the full tier, a third in the gate, else an eighth."""
+    if in_full_tier():
+        return count
+    return max(5, count // (8 if settings.get_current_profile_name() == "quick" else 3))
 
 
 def _in_browser(item: pytest.Item) -> bool:

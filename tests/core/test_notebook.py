@@ -140,6 +140,7 @@ async def test_terminal_says_what_to_write_instead(server: Running) -> None:
                 display(value)
 
 
+@pytest.mark.slow
 def test_program_without_notebook_never_imports_ipython() -> None:
     code = (
         "import sys\nfrom agent import Response, display\n"

@@ -26,6 +26,7 @@ async def examined(tmp_path: Path, url: str) -> Check:
     return found
 
 
+@pytest.mark.slow
 async def test_working_database_is_well(tmp_path: Path, server: PostgresServer) -> None:
     with server.database() as url:
         assert (await examined(tmp_path, url)).state == "ok"

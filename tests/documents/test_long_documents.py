@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from agent.history.memory import MemoryStore
 from agent.providers.connection import ServedModel
 from agent.result import RunResult
 from agent.settings import LocalSettings, Settings
-from agent.tools.documents import MAX_RESULT_BYTES, document_tools
+from agent.tools.documents import MAX_RESULT_BYTES, document_tools, with_document_tools
 from agent.tools.function_tools import execute
 from agent.web.app import build_conversations
 from agent.web.chat.choices import Choices
@@ -35,22 +36,25 @@ from tests.support.models import FakeLocalModels
 from tests.support.scripted_server import Config, Running, running
 from tests.support.views import html_of, view_of
 
-pytestmark = pytest.mark.slow
-
 WITH_TOOLS = ModelSpec(id="vllm:small", name="small", label="Small", provider="vllm", context_tokens=8_192)
 WITHOUT = replace(WITH_TOOLS, tools="none")
 FILLER = "\n".join(["The committee met and approved the minutes of its last meeting."] * 40)
 FACTS = {7: "The rent of the hall is 812 euros.", 30: "Boat bought for 95 crowns."}
-REPORT = pdf([f"Chapter {n}\n{FILLER}\n{FACTS.get(n, '')}" for n in range(1, 42)])
 ANN, BOB = Visitor(owner="ann"), Visitor(owner="bob")
 SERVER = Config(rate=0, models=("small",))
 READ_30 = '!tool read_pages {"file": "report.pdf", "from": 30, "to": 30} !text Read.'
 
 
+@cache
+def report_data() -> bytes:
+    """Return the report as a PDF."""
+    return pdf([f"Chapter {n}\n{FILLER}\n{FACTS.get(n, '')}" for n in range(1, 42)])
+
+
 @pytest.fixture
 def report(tmp_path: Path) -> Path:
     path = tmp_path / "report.pdf"
-    path.write_bytes(REPORT)
+    path.write_bytes(report_data())
     return path
 
 
@@ -91,6 +95,13 @@ TWO = documents_of(
 async def call(name: str, documents: list[LongDocument] = TWO, spec: ModelSpec = WITH_TOOLS, **given: object) -> Any:
     tools = {one.name: one for one in document_tools(documents, spec)}
     return await execute(tools, ToolCallPart(name, given), timeout=30)
+
+
+def test_documents_add_tools_for_a_model_that_calls_only() -> None:
+    """A model without tools would be asked with them, and its answer would note that they were left out."""
+    assert [*with_document_tools({}, TWO, WITH_TOOLS)] == ["search_files", "read_pages"]
+    assert [*with_document_tools({}, TWO, WITHOUT)] == []
+    assert [*with_document_tools({}, [], WITH_TOOLS)] == []
 
 
 async def test_search_names_file_and_pages() -> None:
@@ -156,9 +167,10 @@ async def test_page_that_is_too_long_is_cut_with_a_sentence() -> None:
         assert len(found.content) < most
 
 
+@pytest.mark.slow
 async def test_documents_of_one_name_get_different_names() -> None:
-    other = pdf([f"{FILLER}\nA second report." for _ in range(30)])
-    files = [BinaryContent(data, media_type=PDF, identifier="report.pdf") for data in (REPORT, other, REPORT)]
+    first, other = report_data(), pdf([f"{FILLER}\nA second report." for _ in range(30)])
+    files = [BinaryContent(data, media_type=PDF, identifier="report.pdf") for data in (first, other, first)]
     short = BinaryContent(b"812 euros", media_type="text/plain", identifier="short.txt")
     messages = [ModelRequest([UserPromptPart([file, short])]) for file in files]
     found = await long_documents(messages, WITH_TOOLS)
@@ -192,6 +204,7 @@ async def test_search_joins_words_and_vectors() -> None:
     assert "[Found by keywords alone, because there are no vectors of the texts now: the server is away]" in failed
 
 
+@pytest.mark.slow
 async def test_chat_with_embeddings_gives_them_to_the_tool(report: Path) -> None:
     with running(Config(rate=0, models=("small",), embed=hashed_vectors)) as server:
         async with Chat(agent_for(server), embeddings=server.base_url) as chat:
@@ -203,6 +216,7 @@ async def test_chat_with_embeddings_gives_them_to_the_tool(report: Path) -> None
 # --- the package ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_model_with_tools_gets_them_for_a_long_document(server: Running, report: Path) -> None:
     agent = agent_for(server)
     result = await agent.ask(['!tool search_files {"query": "boat bought"} !text Found.', report])
@@ -216,6 +230,7 @@ async def test_model_with_tools_gets_them_for_a_long_document(server: Running, r
     assert "95 crowns" in sent(server)
 
 
+@pytest.mark.slow
 async def test_workbook_is_read_by_sheets(server: Running, tmp_path: Path) -> None:
     rows = [[n, "minutes of the committee", "approved"] for n in range(300)]
     (tmp_path / "costs.xlsx").write_bytes(workbook(May=rows, June=[*rows, ["hall rent", 812, "euros"]]))
@@ -225,6 +240,7 @@ async def test_workbook_is_read_by_sheets(server: Running, tmp_path: Path) -> No
     assert "costs.xlsx, from sheet 2 of 2:" in sent(server)
 
 
+@pytest.mark.slow
 async def test_own_tool_of_the_name_stays(server: Running, report: Path) -> None:
     @tool
     def search_files(query: str) -> str:
@@ -235,6 +251,7 @@ async def test_own_tool_of_the_name_stays(server: Running, report: Path) -> None
     assert "mine: x" in sent(server)
 
 
+@pytest.mark.slow
 async def test_suspended_run_resumes_with_the_tools(server: Running, report: Path) -> None:
     agent = agent_for(server, tools=[ask_user])
     script = '!tool ask_user {"question": "Which page?"} ' + READ_30
@@ -245,6 +262,7 @@ async def test_suspended_run_resumes_with_the_tools(server: Running, report: Pat
     assert "95 crowns" in sent(server)
 
 
+@pytest.mark.slow
 async def test_follow_up_without_tools_gets_new_passages(server: Running, report: Path) -> None:
     agent = agent_for(server, WITHOUT)
     first = await agent.ask(["!text A. What is the rent of the hall?", report])
@@ -293,6 +311,7 @@ async def settle(page: Conversations) -> None:
     page.live_runs.is_closing = False
 
 
+@pytest.mark.slow
 async def test_page_offers_the_tools_in_this_conversation_only(
     page: Conversations, server: Running, report: Path
 ) -> None:
@@ -304,6 +323,7 @@ async def test_page_offers_the_tools_in_this_conversation_only(
     assert not offered(server)
 
 
+@pytest.mark.slow
 async def test_document_of_a_turn_that_was_left_out_is_read(page: Conversations, server: Running, report: Path) -> None:
     chat = await say(page, "!text First.", files=(report,), tools=True)
     for number in range(3):
@@ -313,6 +333,7 @@ async def test_document_of_a_turn_that_was_left_out_is_read(page: Conversations,
     assert "95 crowns" in sent(server)
 
 
+@pytest.mark.slow
 async def test_retry_and_edit_keep_the_tools(page: Conversations, server: Running, report: Path) -> None:
     chat = await say(page, "!text First.", files=(report,), tools=True)
     await say(page, READ_30, chat, tools=True)
@@ -326,6 +347,7 @@ async def test_retry_and_edit_keep_the_tools(page: Conversations, server: Runnin
     assert "report.pdf, page 7 of 41:" in sent(server)
 
 
+@pytest.mark.slow
 async def test_follow_up_on_the_page_gets_new_passages(page: Conversations, server: Running, report: Path) -> None:
     chat = await say(page, "!text A. What is the rent of the hall?", files=(report,), tools=False)
     first = sent(server, -1)
@@ -363,6 +385,7 @@ def prompt_of(result: RunResult) -> Any:
     return part.content
 
 
+@pytest.mark.slow
 async def test_long_text_file_in_a_prompt_brings_the_tools(server: Running, table: Path) -> None:
     agent = agent_for(server)
     result = await agent.ask(['!tool search_files {"query": "hall rent"} !text Found.', table])
@@ -377,6 +400,7 @@ async def test_long_text_file_in_a_prompt_brings_the_tools(server: Running, tabl
     assert quoted_file("costs.csv", TABLE) in prompt_of(result), "it is kept for models that can read more"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["path", "alone", "bytes"])
 async def test_model_without_tools_gets_passages_of_a_text_file(server: Running, table: Path, way: str) -> None:
     agent = agent_for(server, WITHOUT)
@@ -393,6 +417,7 @@ async def test_model_without_tools_gets_passages_of_a_text_file(server: Running,
     assert "95 crowns" in sent(server)
 
 
+@pytest.mark.slow
 async def test_long_text_file_has_no_passages_of_earlier_ones(server: Running, report: Path, table: Path) -> None:
     agent = agent_for(server, WITHOUT)
     first = await agent.ask(["!text A. What did the boat cost?", report])
@@ -401,6 +426,7 @@ async def test_long_text_file_has_no_passages_of_earlier_ones(server: Running, r
     assert "report.pdf" not in sent(server)
 
 
+@pytest.mark.slow
 async def test_text_files_that_fit_are_sent_unchanged(server: Running, tmp_path: Path) -> None:
     for name in ("a.md", "b.py"):
         (tmp_path / name).write_text(f"# {name}\n" + "x = 1\n" * 300)
@@ -413,6 +439,7 @@ async def test_text_files_that_fit_are_sent_unchanged(server: Running, tmp_path:
     assert "Text of the document" not in str(content)
 
 
+@pytest.mark.slow
 async def test_text_files_that_fit_only_alone_share_the_room(server: Running, tmp_path: Path) -> None:
     room = document_room(WITHOUT)
     for name in ("a", "b", "c"):
@@ -425,6 +452,7 @@ async def test_text_files_that_fit_only_alone_share_the_room(server: Running, tm
     assert "Text of the document c.txt" in "".join(texts)
 
 
+@pytest.mark.slow
 async def test_text_file_of_too_many_characters_is_refused(server: Running, tmp_path: Path) -> None:
     (tmp_path / "huge.txt").write_text("one line\n" * 250_000)
     asked = len(server.journal())
@@ -437,6 +465,7 @@ async def test_text_file_of_too_many_characters_is_refused(server: Running, tmp_
 # --- text files on the page -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_long_text_file_brings_the_tools(page: Conversations, server: Running, table: Path) -> None:
     chat = await say(page, '!tool search_files {"query": "hall rent"} !text Found.', files=(table,), tools=True)
     described = re.findall(r"costs\.csv \(sections 1-(\d+)\)", str(offered(server)))
@@ -452,6 +481,7 @@ async def test_long_text_file_brings_the_tools(page: Conversations, server: Runn
     assert "boat,95 crowns" in sent(server)
 
 
+@pytest.mark.slow
 async def test_long_html_file_is_read_without_its_tags(page: Conversations, server: Running, tmp_path: Path) -> None:
     rows = "<p class='minutes'>The committee met.</p>\n" * 2_000
     (tmp_path / "page.html").write_text(f"<body>{rows}<p>The <b>hall</b> rent is 812.</p>{rows}</body>")
@@ -464,6 +494,7 @@ async def test_long_html_file_is_read_without_its_tags(page: Conversations, serv
     assert id_.endswith(".txt"), "the browser gets it as plain text"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [replace(WITH_TOOLS, image=True)], indirect=True)
 async def test_text_of_a_file_is_not_taken_for_that_of_a_picture(
     page: Conversations, server: Running, table: Path, tmp_path: Path

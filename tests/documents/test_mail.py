@@ -187,6 +187,17 @@ def test_forwarded_message_is_read() -> None:
     assert second == "Forwarded message:\nFrom: bob@example.org\nSubject: Rent\n\nIt is 812 euros."
 
 
+def test_mails_in_each_other_are_read_up_to_a_depth() -> None:
+    message = b"From: ann@example.org\n\nMail 0"
+    for number in range(1, 8):
+        inner = b"Content-Type: message/rfc822\n\n" + message
+        parts = multipart("mixed", text_part(f"Mail {number}"), inner, boundary=f"b{number}")
+        message = b"From: ann@example.org\n" + parts
+    *read, rest = read_eml(message)[1]
+    assert [one.rpartition("\n")[2] for one in read] == [f"Mail {number}" for number in (7, 6, 5, 4, 3, 2)]
+    assert rest == f"{NAMED}message/rfc822"
+
+
 def test_heads_and_names_of_files_are_decoded() -> None:
     made = MIMEText("x", "plain", "utf-8")
     made["Subject"] = "=?utf-8?q?Gr=C3=B6=C3=9Fe?="

@@ -53,6 +53,7 @@ def test_index_for_a_question_ranks_as_the_whole_index(texts: list[str], questio
     assert KeywordIndex(passages, question).ranked(question) == KeywordIndex(passages).ranked(question)
 
 
+@pytest.mark.slow
 def test_excerpt_of_a_text_of_many_words_takes_little_memory() -> None:
     """Each pair of characters is a word: a text of two million has as many, which took 250 MB in the app."""
     dice = Random(1)

@@ -310,6 +310,7 @@ async def test_locked_folder_is_awaited_then_named(tmp_path: Path) -> None:
         assert (await store.save(record)).revision == 2
 
 
+@pytest.mark.slow
 async def test_writes_after_one_that_waited_in_vain_hardly_wait(tmp_path: Path) -> None:
     async with aclosing(await JsonStore.open(tmp_path, patience=2.0)) as store:
         record, _ = await started(store)

@@ -73,6 +73,7 @@ async def _deleted_while_read(path: Path) -> AsyncGenerator[SqliteStore, None]:
         yield store
 
 
+@pytest.mark.slow
 async def test_deleted_text_is_wiped_after_a_long_read(tmp_path: Path) -> None:
     async with _deleted_while_read(tmp_path / "history.db"):
         await until(lambda: not _holding(tmp_path, "hunter2"))
@@ -394,6 +395,7 @@ async def test_writes_behind_a_locked_file_are_refused_together(tmp_path: Path) 
         await started(store)
 
 
+@pytest.mark.slow
 async def test_writes_after_one_that_waited_in_vain_hardly_wait(tmp_path: Path) -> None:
     """A message makes three writes one after the other. Each waited for itself, so the refusal took 7.5 seconds."""
     path = tmp_path / "history.db"

@@ -225,12 +225,14 @@ def test_retry_answers_on_a_branch(app: App, visit: Visit, model_server: Running
     visitor = visit(app.url)
     visitor.ask("first")
     visitor.ask("second")
-    before = len(model_server.journal())
-    visitor.chat.locator("[data-action=retry]").last.click()
+    before, asked_again = len(model_server.journal()), list[str]()
+    visitor.page.route("**/retry*", lambda route: (asked_again.append(route.request.url), route.continue_()))
+    visitor.chat.locator("[data-action=retry]").last.dblclick()
     line = model_server.wait_for(lambda journal: len(journal) > before and journal[before]["ended"])[before]
     visitor.idle()
     asked = [message["content"] for message in line["body"]["messages"] if message["role"] == "user"]
     assert asked == ["first", "second"]
+    assert len(asked_again) == 1
     expect(visitor.mine).to_have_count(2)
     visitor.page.reload()
     expect(visitor.mine).to_have_count(2)

@@ -10,7 +10,7 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, Route, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from agent.rendering.bubbles import Turn, edits
 from agent.rendering.markdown import Blocks, to_blocks
@@ -47,13 +47,6 @@ def example(server: Running, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     finally:
         process.kill()
         process.wait()
-
-
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    """A page of its own."""
-    with browser.new_context(permissions=["clipboard-read", "clipboard-write"], reduced_motion="reduce") as context:
-        yield context.new_page()
 
 
 def kinds(page: Page) -> list[str]:
@@ -231,12 +224,12 @@ def test_long_block_is_copied_and_saved_whole(page: Page, transcript: Callable[.
     code = ['<pre{}><code class="language-python">one\n</code></pre>', '<pre class="more"><code>  two\n</code></pre>']
     head = "<thead><tr><th>a</th></tr></thead>"
     table = [
-        f'<table{more}>{head}<tbody><tr><td class="at-right">{number}</td></tr></tbody></table>'
-        for number, more in enumerate(("", ' class="more"', ' class="more"'))
+        f'<table{more}>{head}<tbody><tr><td class="at-right">{cell}</td></tr></tbody></table>'
+        for cell, more in (("0", ""), ("1", ' class="more"'), ("=1+1", ' class="more"'))
     ]
     blocks = [code[0].format(""), code[1], "<p>text</p>", *table, table[0]]
     transcript("show", [turn("1", bubble("output_text", blocks))])
-    for name, text in (("code", "one\n  two\n"), ("csv", "a\r\n0\r\n1\r\n2\r\n")):
+    for name, text in (("code", "one\n  two\n"), ("csv", "a\r\n0\r\n1\r\n'=1+1\r\n")):
         buttons = page.locator(f"[data-action={name}]")
         expect(buttons).to_have_count(1 + (name == "csv"))
         buttons.first.click()
@@ -244,6 +237,30 @@ def test_long_block_is_copied_and_saved_whole(page: Page, transcript: Callable[.
     with page.expect_download() as download:
         page.get_by_role("button", name="Save as code.py").click()
     assert download.value.path().read_text() == "one\n  two\n"
+
+
+@pytest.mark.gate
+def test_panel_keeps_a_chosen_version_and_follows_the_newest(page: Page, transcript: Callable[..., Any]) -> None:
+    def show(count: int) -> None:
+        codes = [f'<pre><code class="language-csv">a\n{number}\n</code></pre>' for number in range(1, count + 1)]
+        transcript("show", [turn(str(number), bubble("output_text", [code])) for number, code in enumerate(codes)])
+
+    panel = page.locator("section.artifact")
+    show(1)
+    page.get_by_role("button", name="Preview").click()
+    expect(panel.get_by_role("cell")).to_have_text("1")
+    show(2)
+    expect(panel.locator(".count")).to_have_text("2/2")
+    expect(panel.get_by_role("cell")).to_have_text("2")
+    panel.get_by_role("button", name="Previous version").click()
+    show(3)
+    expect(panel.locator(".count")).to_have_text("1/3")
+    expect(panel.get_by_role("cell")).to_have_text("1")
+    for _ in range(2):
+        panel.get_by_role("button", name="Next version").click()
+    show(4)
+    expect(panel.locator(".count")).to_have_text("4/4")
+    expect(panel.get_by_role("cell")).to_have_text("4")
 
 
 @pytest.mark.gate

@@ -260,6 +260,7 @@ async def test_router_gets_only_documented_fields(server: Playing, wish: bool | 
     ]
 
 
+@pytest.mark.slow
 async def test_sound_and_its_answer(server: Playing) -> None:
     wav, mp3 = WAV, MP3
     server.play(ANSWER)

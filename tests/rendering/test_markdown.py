@@ -104,6 +104,7 @@ def long_block(name: str, count: int) -> str:
 
 
 @pytest.mark.parametrize("name", LONG)
+@pytest.mark.slow
 def test_cost_of_an_update_does_not_depend_on_what_came_before(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     read = list[int]()
     parse = markdown._MARKDOWN.parse

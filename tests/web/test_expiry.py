@@ -428,6 +428,7 @@ async def test_clock_that_is_set_right_deletes_and_hides_nothing(monkeypatch: py
         assert await store.list(ANN) == [record]
 
 
+@pytest.mark.slow
 def test_package_loads_where_the_clock_of_linux_is_missing() -> None:
     program = "import time; del time.CLOCK_BOOTTIME, time.clock_gettime; import agent"
     subprocess.run([sys.executable, "-c", program], check=True, env={**os.environ, "PYTHONSAFEPATH": ""})

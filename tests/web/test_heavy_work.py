@@ -417,6 +417,7 @@ async def test_looks_of_one_visitor_take_turns_and_leave_a_place(monkeypatch: py
     assert [one.cancelled() for one in looks] == [False, True, False, False]
 
 
+@pytest.mark.slow
 async def test_text_of_a_long_message_holds_no_loop() -> None:
     [turn] = to_turns(chain(prompt('Say "it".\n'), ModelResponse([TextPart("\ufdfa word\n" * 3_000_000)])))
 
@@ -456,6 +457,7 @@ def test_text_too_long_for_markdown_is_cut_as_written(wrote: str) -> None:
     assert sum(map(len, blocks)) < 4 * LONGEST_MARKDOWN
 
 
+@pytest.mark.slow
 def test_parts_of_a_message_share_the_room_for_markdown() -> None:
     text = "*a* <b>\n\n" * 40_000
     message = ModelRequest([UserPromptPart([text, text, "*c*"])])
@@ -496,6 +498,7 @@ async def test_long_result_or_file_is_cut_and_says_where_the_rest_is(name: str) 
         assert len(unescape(html)) < 1.2 * LONGEST_WRITTEN
 
 
+@pytest.mark.slow
 def test_arguments_of_many_values_take_little_memory() -> None:
     tracemalloc.start()
     try:
@@ -505,6 +508,7 @@ def test_arguments_of_many_values_take_little_memory() -> None:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 async def test_turns_that_are_shown_at_once_are_bounded_in_bytes() -> None:
     turn = [prompt("Hi"), ModelResponse([TextPart("a" * 400_000)])]
     view = ChatView(turns=to_turns(chain(*turn * 20)))
@@ -513,6 +517,7 @@ async def test_turns_that_are_shown_at_once_are_bounded_in_bytes() -> None:
     assert has_earlier
 
 
+@pytest.mark.slow
 async def test_one_long_message_is_encoded_off_the_loop() -> None:
     message = ModelResponse([TextPart("\ufdfa word " * 400_000)])
     with longest_step() as longest:

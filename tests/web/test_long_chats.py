@@ -95,6 +95,7 @@ LOOKS: dict[str, Look] = {
 }
 
 
+@pytest.mark.slow
 async def test_look_at_one_message_decodes_no_more_in_a_long_chat(page: Page, decoded: list[int]) -> None:
     counts = dict[str, list[int]]()
     for name, look in LOOKS.items():

@@ -417,6 +417,7 @@ async def test_import_brings_no_suspended_run_below() -> None:
     assert (new.note.ended, new.note.suspension) == ("suspended", "")
 
 
+@pytest.mark.slow
 def test_long_replies_evict_no_short_ones() -> None:
     replies, short = Replies(max_bytes=1_000_000), Conversation(owner="ann")
     replies.put(short, {QUESTION: "yearly"})

@@ -105,6 +105,7 @@ async def test_short_history_is_read_and_not_kept() -> None:
     assert histories.size == 0
 
 
+@pytest.mark.slow
 async def test_reading_costs_no_more_in_longer_histories() -> None:
     """Of a long history the newest messages are read and kept, and the others are counted."""
     store = CountingStore()

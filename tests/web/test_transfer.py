@@ -714,6 +714,7 @@ class Cut:
         return saved
 
 
+@pytest.mark.slow
 async def test_copy_of_a_link_is_whole_or_nothing(house: House) -> None:
     """A long chat is copied in pages. One that is cut off leaves neither messages nor files, and no page is seen."""
     file = await house.media.add("bob", BinaryContent(random_png(), media_type="image/png"), "c/")

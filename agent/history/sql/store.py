@@ -487,7 +487,8 @@ SELECT entry FROM chain JOIN entries ON conversation_id = :id AND entries.id = c
 """
 _ALL = 1 << 60
 """A limit that is none."""
-# It also returns which of the entries that the save needs or adds are stored. `:ends` is that of the new record.
+# It also returns which of the entries that the save needs or adds are stored. `:ends` is that of the new record. Nobody
+# else changes a locked row, so the revision that it returns is that of the row until the transaction ends.
 _LOCK = f"""
 SELECT owner = :owner AND ({LIVE} OR CAST(:ends AS DOUBLE PRECISION) <= :steady), revision, title, pinned, entries.id
 FROM conversations
@@ -510,7 +511,7 @@ _UPDATE = f"""
 UPDATE conversations SET place = CASE WHEN :is_place_kept THEN place ELSE {_NEXT_PLACE} END, revision = :revision,
     head_id = :head_id, expires_at = :ends, title = :title, folded_title = :folded,
     size = size - octet_length(record) + :bytes, record = :record
-WHERE id = :id AND revision = :revision - 1 RETURNING 1
+WHERE id = :id
 """
 _PUT_ENTRY = (
     "INSERT INTO entries (conversation_id, id, parent_id, entry) VALUES (:conversation, :id, :parent_id, :entry)"
@@ -726,7 +727,9 @@ class SqlStore:
             raise HistoryError(_broken_link(record))
         if is_stored:
             record = replace(record, title=stored[0][2] or record.title, pinned=bool(stored[0][3]))
-        if not (yield (_UPDATE if is_stored else _INSERT), saving.values(record)):
+        if is_stored:
+            yield _UPDATE, saving.values(record)
+        elif not (yield _INSERT, saving.values(record)):
             _check((yield _LOCK, lock), record.revision - 1)  # another process has just made it
             raise Conflict(CHANGED_ELSEWHERE)
         for statement, rows in ((_PUT_ENTRY, saving.entry_rows()), (_PUT_TEXT, saving.text_rows())):

@@ -1,0 +1,232 @@
+"""The page's modules in Chromium without the app: the stream of an answer, the queue, the composer and the settings."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from agent.settings import ROOT
+from agent.web.ui.page_files import texts_module
+
+UI = ROOT / "agent/web/ui"
+SITE = "https://page.example"
+FRAME = """<!doctype html><html lang="en"><title>t</title>
+<script type="importmap">{"imports": {"texts": "/texts.js"}}</script>
+<script>var gradio_config = { components: [], max_file_size: 1000 };</script>
+<body><div id="page"><div><div id="chat"></div><div id="attached"></div><div id="sending"><div></div></div>
+<div id="dock"><div id="composer"></div></div></div></div>"""
+
+
+@pytest.fixture
+def load(page: Page) -> Callable[..., None]:
+    """Load modules of the page, whose exports become global names: `load("modules/network")`."""
+
+    def file(route: Route) -> None:
+        name = route.request.url.removeprefix(f"{SITE}/").partition("#")[0]
+        if name == "texts.js":
+            route.fulfill(body=texts_module("en"), content_type="text/javascript")
+        elif name == "healthz":
+            route.fulfill(json={"status": "ok"})
+        elif name:
+            route.fulfill(path=UI / name)
+        else:
+            route.fulfill(body=FRAME, content_type="text/html")
+
+    def load(*names: str) -> None:
+        page.goto(f"{SITE}/")
+        page.evaluate(
+            """async (names) => {
+              for (const name of names) {
+                for (const [key, one] of Object.entries(await import(`/${name}.js`))) globalThis[key] = one;
+              }
+              globalThis.told = [];
+              for (const name of ["composer:send", "composer:stop", "queue-steers"]) {
+                document.addEventListener(name, ({ detail }) => told.push([name, detail]));
+              }
+            }""",
+            names,
+        )
+
+    page.route(f"{SITE}/**", file)
+    return load
+
+
+def frames(*numbers: int, end: str = "") -> str:
+    """Return a part of a stream with frames of these numbers."""
+    return "".join(f"id: {number}\ndata: {number}\n\n" for number in numbers) + end
+
+
+@pytest.mark.gate
+def test_stream_goes_on_after_a_break_and_repairs_a_failure(page: Page, load: Callable[..., None]) -> None:
+    after = list[str]()
+    parts = [frames(1, 2), frames(3), frames(1, 2, 3, end='event: end\ndata: {"stored": true}\n\n')]
+
+    def answer(route: Route) -> None:
+        after.append(route.request.url.rpartition("after=")[2])
+        route.fulfill(body=parts[len(after) - 1], content_type="text/event-stream")
+
+    load("modules/network")
+    page.route(f"{SITE}/runs/**", answer)
+    drawn, end = page.evaluate(
+        """async () => {
+          const drawn = [];
+          stream.turnTo("runs/1/events?format=blocks");
+          const end = await stream.read((frames) => {
+            drawn.push(...frames);
+            if (drawn.length === 3) throw new Error("it cannot be drawn");
+          });
+          return [drawn, end];
+        }"""
+    )
+    assert after == ["", "2", ""]
+    assert drawn == [1, 2, 3, 1, 2, 3]
+    assert end == {"stored": True}
+
+
+@pytest.mark.gate
+def test_setting_that_the_network_loses_goes_with_the_next(page: Page, load: Callable[..., None]) -> None:
+    bodies = list[Any]()
+
+    def answer(route: Route) -> None:
+        bodies.append(route.request.post_data_json)
+        route.abort() if len(bodies) == 1 else route.fulfill(json={})
+
+    load("modules/network")
+    page.route(f"{SITE}/settings*", answer)
+    page.evaluate("choose({ tools: true, effort: 'low' }).catch(() => choose({ effort: 'high' }))")
+    assert bodies == [{"tools": True, "effort": "low"}, {"tools": True, "effort": "high"}]
+
+
+@pytest.mark.gate
+def test_stop_waits_for_a_silent_server(page: Page, load: Callable[..., None]) -> None:
+    load("modules/network", "modules/shared")
+    page.evaluate(
+        """() => {
+          document.dispatchEvent(new CustomEvent("chat-view", { detail: { live: "runs/1" } }));
+          document.dispatchEvent(new CustomEvent("server-silent", { detail: 8 }));
+          editor.running(true);
+        }"""
+    )
+    stop = page.get_by_role("button", name="Stop")
+    stop.click()
+    expect(stop).to_have_attribute("aria-disabled", "true")
+    assert page.evaluate("told") == []
+    page.evaluate("document.dispatchEvent(new CustomEvent('server-silent', { detail: null }))")
+    expect(stop).not_to_have_attribute("aria-disabled", "true")
+    assert [name for name, _ in page.evaluate("told")] == ["composer:stop"]
+
+
+@pytest.mark.gate
+def test_message_keeps_its_id_until_it_is_stored(page: Page, load: Callable[..., None]) -> None:
+    load("modules/composer")
+    first, again, other, stored = page.evaluate(
+        """() => {
+          const ids = ["a", "a", "b"].map((text) => composer.idOf({ text, files: [] }));
+          composer.stored();
+          return [...ids, composer.idOf({ text: "b", files: [] })];
+        }"""
+    )
+    assert [one["again"] for one in (first, again, other, stored)] == [False, True, False, False]
+    assert first["id"] == again["id"]
+    assert len({first["id"], other["id"], stored["id"]}) == 3
+
+
+@pytest.mark.gate
+def test_queued_message_is_taken_back_from_the_model(page: Page, load: Callable[..., None]) -> None:
+    load("modules/composer", "modules/shared")
+    page.evaluate(
+        """() => {
+          editor.running(true);
+          editor.value = { text: "my thought", files: [] };
+          shown.turns = [{ can_steer: true }];
+          queue.add();
+        }"""
+    )
+    box = page.get_by_role("textbox", name="Message")
+    expect(box).to_have_value("")
+    box.fill("and more")
+    page.get_by_role("button", name="Send now").click()
+    assert page.evaluate("[told[0][1].text, told[0][1].signal.aborted]") == ["my thought", False]
+    page.get_by_role("button", name="Undo").click()
+    assert page.evaluate("told[0][1].signal.aborted")
+    expect(box).to_have_value("my thought\n\nand more")
+
+
+FILES = "editor.files.value().map(({ orig_name }) => orig_name)"
+PASTE = """(area) => {
+  const clipboardData = new DataTransfer();
+  clipboardData.setData("text/plain", "Cells of a table");
+  clipboardData.items.add(new File([new Uint8Array(9)], "image.png", { type: "image/png" }));
+  return area.dispatchEvent(new ClipboardEvent("paste", { clipboardData, bubbles: true, cancelable: true }));
+}"""
+"""Pastes a text and a picture of it. Returns True if the browser is left to insert the text."""
+
+
+@pytest.mark.gate
+def test_files_are_attached_where_they_are_wanted_only(page: Page, load: Callable[..., None]) -> None:
+    held = list[Route]()
+    load("modules/shared")
+    page.route(f"{SITE}/gradio_api/upload", lambda route: held.append(route))
+    box, picker = page.get_by_role("textbox", name="Message"), page.locator("input[type=file]")
+    remove = page.get_by_role("button", name="Remove file")
+
+    def attach(*names: str, size: int = 9) -> None:
+        picker.set_input_files([{"name": name, "mimeType": "text/plain", "buffer": bytes(size)} for name in names])
+
+    def uploaded(*names: str) -> None:
+        with page.expect_response("**/upload"):
+            held.pop().fulfill(json=[f"files/{name}" for name in names])
+
+    attach("large.txt", size=2000)
+    expect(page.get_by_role("alert")).to_contain_text("large.txt")
+    expect(remove).to_have_count(0)
+    with page.expect_request("**/upload"):
+        attach("a.txt", "b.txt")
+    remove.first.click()
+    expect(page.get_by_role("button", name="Remove file: b.txt")).to_be_focused()
+    uploaded("a.txt", "b.txt")
+    expect(page.get_by_role("button", name="Open b.txt")).to_be_visible()
+    assert page.evaluate(FILES) == ["b.txt"]
+    assert box.evaluate(PASTE)
+    assert page.evaluate(FILES) == ["b.txt"]
+
+    with page.expect_request("**/upload"):
+        attach("c.txt")
+    box.press_sequentially("to the first chat")
+    box.press("Enter")
+    page.evaluate("editor.leave((files) => (globalThis.left = files))")
+    page.evaluate("editor.value = { text: 'of another chat', files: [] }")
+    uploaded("c.txt")
+    page.wait_for_function("left.length")
+    assert page.evaluate("[left[0].orig_name, told.length]") == ["c.txt", 0]
+    assert page.evaluate(FILES) == []
+    expect(box).to_have_value("of another chat")
+
+
+@pytest.mark.gate
+def test_typed_settings_stay_and_wrong_ones_do_not(page: Page, load: Callable[..., None]) -> None:
+    about = {"max_tokens": {"most": 4096}}
+    given = {"system_message": "", "reasoning": True, "tools": False, "temperature": 0.5, "max_tokens": 64}
+    load("modules/shared")
+    page.evaluate("document.body.append(panel.element), panel.open(true)")
+    page.evaluate("(given) => panel.show(given)", {**given, "about": about})
+    prompt, number = page.get_by_role("textbox", name="System prompt"), page.locator("#temperature-number")
+    limit, said = page.locator("#max-tokens-number"), page.get_by_role("complementary").get_by_role("alert")
+
+    def told() -> None:
+        page.evaluate("(given) => panel.show(given)", given)
+
+    prompt.fill("Be brief.")
+    told()
+    expect(prompt).to_have_value("Be brief.")
+    number.fill("1.2")
+    told()
+    expect(number).to_have_value("1.2")
+    for typed, shown, sentence in (("-1", "64", "."), ("9999", "4096", "4,096"), ("128", "128", "^$")):
+        limit.fill(typed)
+        limit.blur()
+        expect(limit).to_have_value(shown)
+        expect(said).to_have_text(re.compile(sentence))
+    assert page.evaluate("panel.values().max_tokens") == 128
