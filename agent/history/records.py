@@ -246,6 +246,9 @@ def following_of(entry_id: str, links: Iterable[tuple[str, str | None]]) -> list
     return [*found]
 
 
+KEPT_FOLLOWS = "An entry that stays, or the head of the conversation, would follow an entry that is removed."
+
+
 def versions_of(records: Iterable[Conversation]) -> set[tuple[str, str, int, float | None]]:
     """Return the owner, id, revision and end of each record. They differ after a save, and after a new expiry."""
     ends = ((record, record.expires_at.timestamp() if record.expires_at else None) for record in records)

@@ -118,7 +118,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         queue = prepare_queue(page, STREAMS)
     origins = _origins(settings)
     links = ChatLinks(services.store, settings)
-    files = page_files(links=links.is_on, diagrams=DIAGRAMS)
+    files = page_files(links=links.is_on, diagrams=DIAGRAMS, space=settings.space.id if settings.space else "")
     app = FastAPI(
         lifespan=lambda app: _lifespan(services, app.state.watchdog),
         exception_handlers={AgentError: answer_error, OSError: answer_error},

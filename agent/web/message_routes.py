@@ -136,6 +136,7 @@ class MessageRoutes:
             (message + "/continue", "POST", self._continue),
             (message + "/show", "POST", self._show),
             (message + "/copy", "POST", self._copy),
+            (chat + "/branches/{entry}", "DELETE", self._erase),
         ):
             app.add_api_route(path, answering(partial(self._counted, handler), self._owner_of), methods=[method])
 
@@ -303,6 +304,9 @@ class MessageRoutes:
             if not self._conversations.live_runs.is_closing:
                 raise
             raise HistoryError(RESTARTING) from None
+
+    async def _erase(self, request: Request, owner: str) -> Any:
+        await self._conversations.erase(owner, *await self._place(request, owner))
 
     async def _show(self, request: Request, owner: str) -> Any:
         await self._conversations.branches.choose(owner, *await self._place(request, owner))

@@ -552,6 +552,13 @@ class Conversations:
         async for file in sent_files(entry, self.media, owner):
             yield file
 
+    async def erase(self, owner: str, conversation: str | None, entry_id: str) -> None:
+        """Erase a version of a message and all that follows it, see `Branches.erase`."""
+        await self.branches.erase(owner, conversation, entry_id)
+        if conversation is not None:
+            self.runs.histories.forget(conversation)
+            self.replies.forget(conversation)
+
     def forget(self, owner: str, conversations: Iterable[str]) -> None:
         """Forget what is only in memory: the owner's keys, settings and address, and these erased conversations."""
         self.models.keys.forget(owner)

@@ -7,12 +7,13 @@ from time import monotonic
 
 from agent.errors import NotFound
 from agent.history import NO_CONVERSATION, NO_ENTRY, ChatSummary, Conversation, Entry, HistoryStore
+from agent.history.search import fold, searchable_text
 from agent.i18n.text import LocalizedText
 from agent.i18n.translator import ENGLISH, Translator
 from agent.providers.retry import Wait
-from agent.system.threads import TURNS
+from agent.system.threads import LOOKS, TURNS
 from agent.web.chat.answers import AnswersTogether, RunningAnswer, RunningAnswers
-from agent.web.chat.branches import hidden_after, versions_in
+from agent.web.chat.branches import BranchRow, hidden_after, read_tree, versions_in
 from agent.web.chat.questions import QuestionId, Replies
 from agent.web.chat.side_by_side import Columns, ColumnsTurn, columns_of, with_columns
 from agent.web.chat.stored_entries import entries_of_turn, newest_entries
@@ -182,6 +183,23 @@ WINDOW = 30
 """Bubbles shown at first. The cost of an update depends on their number alone."""
 
 
+FOUND_PAGES, FOUND_MESSAGES, FOUND_BYTES = 4, 500, 1_000_000
+"""How much one search in a chat reads before it answers with what it has found."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageHit:
+    """A text that is in a message of the visitor or in its answer, so often. `message` is the id of the former."""
+
+    message: str
+    is_answer: bool
+    count: int
+
+
+def _counted(entries: Sequence[Entry], needle: str) -> list[tuple[Entry, int]]:
+    return [(one, " ".join(fold(searchable_text(one)).split()).count(needle)) for one in entries]
+
+
 class ChatViews:
     """Reads views from the store. `running` are the answers that are being written, `replies` those of visitors.
 
@@ -251,6 +269,36 @@ class ChatViews:
                 return turn
         entries = await entries_of_turn(self._store, await self._store.get(conversation, owner=owner), message)
         return (await TURNS.run(to_turns, entries))[0]
+
+    async def tree(self, owner: str, conversation: str) -> tuple[list[BranchRow], bool]:
+        """Return the versions in a conversation, see `read_tree`. Raises `NotFound`."""
+        rows, is_cut = await read_tree(self._store, await self._store.get(conversation, owner=owner))
+        return [replace(row, model=self._name_of(row.model) if row.model else "") for row in rows], is_cut
+
+    async def find(
+        self, owner: str, conversation: str, query: str, before: str = ""
+    ) -> tuple[list[MessageHit], str | None]:
+        """Return the messages of the shown branch with this text, the newest first, and the entry to go on from.
+
+        A call reads `FOUND_PAGES` pages, but at least one turn. `before` is what the last call has returned.
+        Raises `NotFound`.
+        """
+        record, needle = await self._store.get(conversation, owner=owner), " ".join(fold(query).split())
+        start = end = before or record.head_id
+        hits, pending, pages = list[MessageHit](), 0, 0
+        record = replace(record, head_id=start)
+        while record.head_id is not None and (pages < FOUND_PAGES or end == start):
+            entries = await self._store.history(record, limit=FOUND_MESSAGES, most_bytes=FOUND_BYTES)
+            for entry, count in reversed(await LOOKS.run(_counted, entries, needle)):
+                if not is_prompt(entry):
+                    pending += count
+                    continue
+                hits += [MessageHit(entry.id, True, pending)] if pending else []
+                hits += [MessageHit(entry.id, False, count)] if count else []
+                pending, end = 0, entry.parent_id
+            record = replace(record, head_id=entries[0].parent_id)
+            pages += 1
+        return hits, end if record.head_id is not None else None
 
     async def running_turn(self, live: RunningAnswer) -> RunningTurn | ColumnsTurn:
         """Return the turn of an answer that is being written, or that has just ended."""

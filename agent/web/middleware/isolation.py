@@ -132,7 +132,7 @@ _MESSAGE = f"/messages/{_NAME}"
 CHANGES = {
     "PATCH": re.compile(rf"/settings|/conversations/{_NAME}({_MESSAGE})?"),
     "DELETE": re.compile(
-        rf"/own-data|/temporary/{_NAME}|/conversations/{_NAME}({_MESSAGE}|/summary|/links/[0-9a-f]{{64}})?"
+        rf"/own-data|/temporary/{_NAME}|/conversations/{_NAME}({_MESSAGE}|/branches/{_NAME}|/summary|/links/[0-9a-f]{{64}})?"
     ),
     "POST": re.compile(
         rf"/import|/pictures|/markdown|/v1/chat/completions|/temporary/{_NAME}"

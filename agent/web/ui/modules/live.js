@@ -235,6 +235,14 @@ const actions = {
     const value = await act(about(id), { method: "DELETE" });
     if (value) composer.undone({ text: value.text, files: value.files.map(fileOf) });
   },
+  erase: async (id) => {
+    const order = await load("order").catch(() => hint(said.chats_failed)), turn = shown.turns.find((one) => one.id === id);
+    if (turn) order?.erase(turn, async () => {
+      const isErased = await act(`/branches/${encodeURIComponent(id)}`, { method: "DELETE" });
+      if (isErased) document.dispatchEvent(new Event("chat-changed"));
+      return isErased;
+    });
+  },
   branch: async (id) => {
     const copy = await act(`${about(id)}/copy`, { stays: false });
     if (copy) showCopy(copy.conversation);
@@ -398,7 +406,7 @@ const refuse = ({ message, status }) => {
 };
 
 const mounted = new Promise((done) => when("#chat", (element) => {
-  const buttons = ["copy", "edit", "retry", "retry-with", "undo", "branch"];
+  const buttons = ["copy", "edit", "erase", "retry", "retry-with", "undo", "branch"];
   transcript = shown.transcript = mount(element, { labels: said.transcript, language, actions: buttons, diagrams, textOf, render, canFix: true });
   const on = (name, then) => element.addEventListener(`transcript:${name}`, ({ detail }) => then(detail));
   on("earlier", earlier);
@@ -415,6 +423,7 @@ const mounted = new Promise((done) => when("#chat", (element) => {
     actions.version(message);
   });
   on("branch", ({ turn }) => actions.branch(turn));
+  on("erase", ({ turn }) => actions.erase(turn));
   on("fix", ({ text }) => (sending || written ? hint(said.artifact_busy, () => sending || written) : send({ text, files: [] }, { id: newId(), again: false })));
   draw();
   transcript.toEnd();

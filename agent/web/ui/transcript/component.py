@@ -66,6 +66,7 @@ class Transcript(gr.HTML):
         "copied": N_("Copied"),
         "copyFailed": N_("The browser does not let this page copy. Select the text instead."),
         "edit": N_("Edit"),
+        "erase": N_("Delete this message and what follows it"),
         "retry": N_("Retry"),
         "retry-with": N_("Retry with…"),
         "branch": N_("Branch from here into a new chat"),
