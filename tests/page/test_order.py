@@ -9,7 +9,9 @@ from tests.conftest import App, Visit
 from tests.peers.axe import grave
 
 
-@pytest.mark.gate("A message can be erased with what follows it, and found again in a long chat or in the tree of versions.")
+@pytest.mark.gate(
+    "A message can be erased with what follows it, and found again in a long chat or in the tree of versions."
+)
 def test_chat_is_searched_shown_as_a_tree_and_cut(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     page = visitor.page
@@ -26,6 +28,20 @@ def test_chat_is_searched_shown_as_a_tree_and_cut(app: App, visit: Visit) -> Non
         page.get_by_role("button", name=re.compile("^Options for")).first.click()
         page.get_by_role("menuitem", name=name).click()
 
+    visitor.chat.locator(".turn").nth(1).hover()
+    visitor.chat.get_by_role("button", name="Change the answer").nth(1).click()
+    answer = page.get_by_role("textbox", name="Change the answer")
+    expect(answer).to_have_value("An apple.")
+    answer.fill("A **quince**.")
+    visitor.shot("order-rewrite")
+    assert grave(page) == []
+    page.get_by_role("dialog", name="Change the answer").get_by_role("button", name="Save").click()
+    expect(visitor.chat.locator(".turn")).to_have_count(2)
+    expect(visitor.chat.locator(".turn").last).to_contain_text("Written by you.")
+    expect(visitor.chat.locator(".answer strong")).to_have_text("quince")
+    visitor.chat.get_by_role("button", name="Previous version of the answer").click()
+    expect(visitor.chat).to_contain_text("Other plums.")
+
     choose("Search in this chat")
     field, bar = page.get_by_role("searchbox", name="Search in this chat"), page.locator("#find")
     field.fill("pear")
@@ -39,13 +55,17 @@ def test_chat_is_searched_shown_as_a_tree_and_cut(app: App, visit: Visit) -> Non
     expect(bar).to_be_hidden()
     choose("Versions of this chat")
     dialog = page.get_by_role("dialog", name="Versions of this chat")
-    expect(dialog.locator("li")).to_have_count(3)
+    expect(dialog.locator("li")).to_have_count(5)
     expect(dialog.locator("[aria-current]")).to_contain_text("Other plums.")
     visitor.shot("order-tree")
     assert grave(page) == []
     dialog.get_by_role("button", name=re.compile("^!text Plums")).click()
     expect(visitor.chat.locator(".turn").last).to_contain_text("1/2")
     visitor.chat.locator(".turn").nth(1).hover()
+    visitor.chat.get_by_role("button", name="Delete this message and what follows it").nth(1).click()
+    page.get_by_role("dialog", name="Delete this version?").get_by_role("button", name="Delete").click()
+    expect(visitor.chat.locator(".turn").last).to_contain_text("quince")
+    expect(visitor.chat.locator(".versions")).to_have_count(0)
     visitor.chat.get_by_role("button", name="Delete this message and what follows it").nth(1).click()
     question = page.get_by_role("dialog", name="Delete this message and what follows it?")
     visitor.shot("order-erase")

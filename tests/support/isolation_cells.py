@@ -62,7 +62,7 @@ CELLS: Mapping[tuple[str, str], tuple[str, ...] | str] = {
         "message find",
         "message render over http",
     ),
-    ("message", "append"): ("message continue over http",),
+    ("message", "append"): ("message continue over http", "message answer over http", "message vote over http"),
     ("message", "rename"): ("message edit over http",),
     ("message", "delete"): ("message undo over http", "message erase over http"),
     ("message", "resume"): (
@@ -169,7 +169,7 @@ CELLS: Mapping[tuple[str, str], tuple[str, ...] | str] = {
     ("event stream", "cancel"): ("session cancel", "event cancel", "event cancel both"),
     ("event stream", "subscribe"): ("session listen", "running answer subscribe"),
     ("event stream", "export"): ("session link",),
-    ("list", "read"): ("list read", "list summary"),
+    ("list", "read"): ("list read", "list summary", "list votes"),
     ("list", "append"): ("list append", "conversation import id"),
     ("list", "rename"): ("list rename", "settings choose"),
     ("list", "delete"): ("list delete", "list delete all"),

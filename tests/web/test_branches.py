@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_ai.messages import BinaryContent, ImageUrl, ModelRequest, ModelResponse, TextPart, UserPromptPart
 
-from agent.errors import Conflict, HistoryError, Limited, NotFound
+from agent.errors import Conflict, HistoryError, InputError, Limited, NotFound
 from agent.files.references import reference_of
 from agent.files.store import ROUTE, MediaStore
 from agent.history import ChatSummary, Conversation, Entry, Note, new_id, now
@@ -25,7 +25,8 @@ from agent.web.chat.expiry import FOR_EVER, ExpiredConversations
 from agent.web.chat.journal import branch
 from agent.web.chat.links import pages_of
 from agent.web.chat.storage_quota import StorageQuota
-from agent.web.chat.transcript import MessageVersions, TurnVersions, is_prompt, message_text
+from agent.web.chat.transcript import MessageVersions, TurnVersions, is_prompt, message_text, to_turns
+from agent.web.chat.turns import render_turn
 from agent.web.chat.views import ChatViews
 from agent.web.chat.visitor import Visitor
 
@@ -331,6 +332,29 @@ async def test_files_and_summary_go_with_their_message(house: House) -> None:
     await house.branches.erase("ann", house.record.id, ids[0])
     assert [*await house.media.files("ann")] == [kept], "another message has it"
     assert (await house.store.get(house.record.id, owner="ann")).summary is None
+
+
+async def test_written_answer_is_a_version_that_says_so(house: House) -> None:
+    first = await house.turn("one")
+    await house.turn("two", after=house.record.head_id)
+    await house.branches.write(ANN, house.record.id, first, "Mine.")
+    record = await house.store.get(house.record.id, owner="ann")
+    prompt, answer = await house.store.history(record)
+    assert isinstance(answer.message, ModelResponse)
+    assert answer.message.parts == [TextPart("Mine.")]
+    assert versions_in(await house.store.entries(record))[prompt.id].answer == MessageVersions((first, prompt.id), 2)
+    [turn] = to_turns([prompt, answer])
+    assert render_turn(turn).get("caption") == "Written by you. Models read it as their own answer."
+    for wrong, kind in ((" ", InputError), ("x" * 200_001, InputError)):
+        with pytest.raises(kind):
+            await house.branches.write(ANN, record.id, prompt.id, wrong)
+    with pytest.raises(Conflict):  # it is not shown
+        await house.branches.write(ANN, record.id, first, "Again.")
+    with pytest.raises(NotFound):
+        await house.branches.write(BOB, record.id, first, "Again.")
+    house.busy.add(record.id)
+    with pytest.raises(Conflict):
+        await house.branches.write(ANN, record.id, prompt.id, "Again.")
 
 
 async def test_tree_has_each_version_with_its_place(house: House) -> None:

@@ -10,19 +10,20 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence, Se
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from pydantic_ai.messages import AudioUrl, DocumentUrl, ImageUrl, TextContent, UserContent
+from pydantic_ai.messages import AudioUrl, DocumentUrl, ImageUrl, ModelResponse, TextContent, TextPart, UserContent
 
-from agent.errors import AgentError, Conflict, NotFound
+from agent.errors import AgentError, Conflict, InputError, NotFound
 from agent.files.long_documents import without_passages
 from agent.files.references import reference_of, references_in
 from agent.files.store import MediaStore
-from agent.history import MOST_MODELS, NO_CONVERSATION, Conversation, Entry, HistoryStore, now
+from agent.history import MOST_MODELS, NO_CONVERSATION, Conversation, Entry, HistoryStore, Note, new_id, now
 from agent.history.search import searchable_text
 from agent.messages.repair import count_bytes
 from agent.system.request_queue import RequestQueue, acting_for
 from agent.system.threads import LOOKS, PREPARING, run_to_completion
 from agent.transfer.document import Branch
 from agent.web.chat.answers import STILL_WRITING
+from agent.web.chat.attachments import WRITE_FIRST, check_length
 from agent.web.chat.expiry import IsBusy, RetentionPeriods, hidden
 from agent.web.chat.journal import branch
 from agent.web.chat.links import pages_of
@@ -135,6 +136,30 @@ class Branches:
             await self._media.remove_references(record.owner, references)
         except OSError:  # housekeeping removes files that no message names
             log.exception("the files of erased messages could not be removed")
+
+    async def write(self, visitor: Visitor, conversation: str | None, entry_id: str, text: str) -> None:
+        """Store an answer that the visitor has written, as a version of the answer to this message on the shown branch.
+
+        Raises `Conflict`, `NotFound`, `InputError`, and `Limited` if there is no room for it.
+        """
+        if not text.strip():
+            raise InputError(WRITE_FIRST)
+        check_length(text)
+        record = await self._read(visitor.owner, conversation)
+        found = [one for one in await self._store.find(record, ids=[entry_id]) if is_prompt(one)]
+        if not found or record.head_id not in await self._store.following(record, entry_id):
+            raise Conflict(MESSAGE_GONE)
+        note = Note(run_id=new_id(), attachments=found[0].note.attachments)
+        prompt = replace(found[0], id=new_id(), note=note)
+        ended = replace(note, ended="stop", attachments=(), is_written=True)
+        answer = Entry(parent_id=prompt.id, message=ModelResponse([TextPart(text)]), note=ended)
+        record = replace(branch(record, answer.id), expires_at=self._periods.until(record.owner, running=False))
+        quota = self._temporary if self._temporary is not None and is_temporary(record.id) else self._quota
+        async with quota.reservation(visitor, self._is_in_use) as reserve:
+            await reserve(count_bytes(prompt.message) + count_bytes(answer.message))
+            named = await PREPARING.run(references_in, record.id, [prompt])
+            await self._media.add_references(record.owner, named)
+            await run_to_completion(self._store.save(record, [prompt, answer]))
 
     async def copy(self, visitor: Visitor, conversation: str | None, entry_id: str) -> str:
         """Store a new conversation with the messages up to the answer to this one, and return its id.
@@ -257,7 +282,7 @@ async def read_tree(store: HistoryStore, record: Conversation) -> tuple[list[Bra
         size += await LOOKS.run(_bytes_of, found)
         entries |= {one.id: one for one in found}
         left = left[:-PAGE] + [id_ for id_ in page if found and id_ not in entries]
-    rows = await LOOKS.run(_rows, [entries[id_] for id_ in ids if id_ in entries], record.head_id)
+    rows = await LOOKS.run(_rows, [entries[id_] for id_ in ids if id_ in entries], record)
     return rows[:MOST_ROWS], len(entries) < len(ids) or len(rows) > MOST_ROWS
 
 
@@ -265,7 +290,8 @@ def _bytes_of(entries: Sequence[Entry]) -> int:
     return sum([count_bytes(one.message) for one in entries])
 
 
-def _rows(entries: Sequence[Entry], head_id: str | None) -> list[BranchRow]:
+def _rows(entries: Sequence[Entry], record: Conversation) -> list[BranchRow]:
+    head_id, voted = record.head_id, {vote.message for vote in record.votes}
     by_id, nexts = {one.id: one for one in entries}, defaultdict[str | None, list[Entry]](list)
     for one in entries:
         nexts[one.parent_id].append(one)
@@ -281,7 +307,9 @@ def _rows(entries: Sequence[Entry], head_id: str | None) -> list[BranchRow]:
         if is_prompt(one):
             if versions[one.parent_id] > 1 or row < 0:
                 depth, row = depth + (row >= 0), len(rows)
-                rows.append(_row(one, nexts, depth, is_shown=one.id in shown))
+                row_ = _row(one, nexts, depth, is_shown=one.id in shown)
+                is_hidden = one.note.is_blind and voted.isdisjoint(one.note.compared)
+                rows.append(replace(row_, model="") if is_hidden else row_)
             rows[row] = replace(rows[row], turns=rows[row].turns + 1)
         left += [(next_, depth, row) for next_ in reversed(nexts[one.id])]
     return rows

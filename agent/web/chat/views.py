@@ -226,11 +226,11 @@ class ChatViews:
             if live is before:
                 break  # otherwise an answer has begun or ended meanwhile, and the entries can lack its end
         if live is not None:
-            running = await TURNS.run(_running_turn, live, entries, around, columns, self._name_of)
+            running = await TURNS.run(_running_turn, live, record, entries, around, columns, self._name_of)
             before = with_summary(running.before, record.summary)
             return ChatView(turns=before, has_earlier=has_earlier, live=live)
         hidden = await hidden_after(self._store, record, around)
-        turns = await self._turns(entries, around, columns, self._replies.get(conversation))
+        turns = await self._turns(record, entries, around, columns, self._replies.get(conversation))
         turns = with_summary(turns, record.summary)
         return ChatView(turns=turns, has_earlier=has_earlier, hidden=hidden)
 
@@ -257,7 +257,7 @@ class ChatViews:
         most = window * 2 + 1
         entries = await self._store.history(replace(record, head_id=before), limit=most)
         columns = await columns_of(self._store, record, entries)
-        turns = await self._turns(entries, await self._around(record, entries), columns)
+        turns = await self._turns(record, entries, await self._around(record, entries), columns)
         turns = with_summary(turns, record.summary)
         return ChatView(turns=turns[:-1], has_earlier=len(entries) == most)
 
@@ -310,10 +310,12 @@ class ChatViews:
             if live.is_end_stored == is_stored:
                 break  # otherwise it is not known whether the entries have the end
         around, columns = await self._around(record, entries), await columns_of(self._store, record, entries)
-        return await TURNS.run(_running_turn, live, entries, around, columns, self._name_of, is_stored=is_stored)
+        shown = around, columns, self._name_of
+        return await TURNS.run(_running_turn, live, record, entries, *shown, is_stored=is_stored)
 
     async def _turns(
         self,
+        record: Conversation,
         entries: Sequence[Entry],
         around: Sequence[Entry],
         columns: Columns,
@@ -323,7 +325,7 @@ class ChatViews:
 
         def turns() -> list[ConversationTurn]:
             found = with_versions(to_turns(entries, replies=replies), versions_in(around))
-            return with_columns(with_model_names(found, self._name_of), columns, self._name_of)
+            return with_columns(with_model_names(found, self._name_of), columns, self._name_of, record.votes)
 
         return await TURNS.run(turns)
 
@@ -340,6 +342,7 @@ class ChatViews:
 
 def _running_turn(
     live: RunningAnswer,
+    record: Conversation,
     entries: Sequence[Entry],
     around: Sequence[Entry],
     columns: Columns,
@@ -352,11 +355,10 @@ def _running_turn(
     if prompt not in columns:
         live = live.answers[0] if isinstance(live, AnswersTogether) else live
         one = RunningTurn(live, entries, versions_in(around), name_of, is_stored=is_stored)
-        one.before = with_columns(one.before, columns, name_of)
+        one.before = with_columns(one.before, columns, name_of, record.votes)
         return one
-    *before, shown = with_columns(
-        with_model_names(with_versions(to_turns(entries), versions_in(around)), name_of), columns, name_of
-    )
+    named = with_model_names(with_versions(to_turns(entries), versions_in(around)), name_of)
+    *before, shown = with_columns(named, columns, name_of, record.votes)
     running = dict[str, RunningTurn]()
     for one in live.answers if isinstance(live, AnswersTogether) else [live]:
         for answer in columns[prompt]:

@@ -218,10 +218,11 @@ const actions = {
       await frame();
     }
   },
-  choose: async ({ do: kind, entry, run, call, text }) => {
+  choose: async ({ do: kind, entry, run, call, text, choice }) => {
     if (kind === "retry") return actions.retry(entry);
     if (kind === "stop") return act("/stop", { body: { run }, stays: false });
     if (kind === "show") return actions.goOn(entry);
+    if (kind === "vote") return act(`${about(entry)}/vote`, { body: { choice } });
     if (kind === "answer") return answered("/messages", { text, question: { run, call } });
     const answer = await answered(`${about(entry)}/continue`);
     if (answer?.asked) hint(said.continued.replace("{model}", () => $("#model-button")?.textContent.trim()));
@@ -242,6 +243,11 @@ const actions = {
       if (isErased) document.dispatchEvent(new Event("chat-changed"));
       return isErased;
     });
+  },
+  rewrite: async (id) => {
+    const given = Promise.all([load("order"), textOf(id)]);
+    const [order, text] = await given.catch((error) => void hint(error.status ? error.message : said.chats_failed)) ?? [];
+    order?.rewrite(text, (written) => act(`${about(id)}/answer`, { body: { text: written } }));
   },
   branch: async (id) => {
     const copy = await act(`${about(id)}/copy`, { stays: false });
@@ -406,7 +412,7 @@ const refuse = ({ message, status }) => {
 };
 
 const mounted = new Promise((done) => when("#chat", (element) => {
-  const buttons = ["copy", "edit", "erase", "retry", "retry-with", "undo", "branch"];
+  const buttons = ["copy", "edit", "erase", "retry", "retry-with", "undo", "rewrite", "branch"];
   transcript = shown.transcript = mount(element, { labels: said.transcript, language, actions: buttons, diagrams, textOf, render, canFix: true });
   const on = (name, then) => element.addEventListener(`transcript:${name}`, ({ detail }) => then(detail));
   on("earlier", earlier);
@@ -423,6 +429,7 @@ const mounted = new Promise((done) => when("#chat", (element) => {
     actions.version(message);
   });
   on("branch", ({ turn }) => actions.branch(turn));
+  on("rewrite", ({ turn }) => actions.rewrite(turn));
   on("erase", ({ turn }) => actions.erase(turn));
   on("fix", ({ text }) => (sending || written ? hint(said.artifact_busy, () => sending || written) : send({ text, files: [] }, { id: newId(), again: false })));
   draw();

@@ -1,5 +1,5 @@
 // What brings order into a chat, loaded when it is used: erasing a message, the tree of its versions, and a search in it.
-import { ask } from "./network.js";
+import { addressOf, ask, request } from "./network.js";
 import { $, box, button, hint, make, said, shown, when } from "./shared.js";
 
 const TYPED_MS = 250, MOST_PAGES = 10;
@@ -27,6 +27,21 @@ export function erase(turn, act) {
     make("div", { class: "actions" }, cancel, sure));
 }
 
+/** Let the visitor write another version of an answer. `act` stores it. @param {string} text @param {(text: string) => Promise<unknown>} act */
+export function rewrite(text, act) {
+  const area = make("textarea", { value: text, "aria-labelledby": "order-title", dir: "auto" });
+  const cancel = button("cancel", said.camera_cancel), keep = button("keep", said.text_save);
+  cancel.addEventListener("click", () => dialog.close());
+  keep.addEventListener("click", async () => {
+    keep.disabled = true;
+    const isKept = area.value === text || await act(area.value);
+    keep.disabled = false;
+    if (isKept && area.isConnected) dialog.close();
+  });
+  showDialog(said.rewrite, make("p", {}, said.rewrite_how, " ", said.rewrite_left), area, make("div", { class: "actions" }, cancel, keep));
+  area.focus();
+}
+
 /** Show the versions of the chat as a tree. `act` shows the one of a message. */
 export async function tree() {
   const { branches, is_cut: isCut } = await ask(`/${shown.conversation}/branches`).catch((error) => refused(error) ?? {});
@@ -48,6 +63,21 @@ export async function tree() {
   showDialog(said.tree, make("p", {}, branches.length > 1 ? said.tree_how : said.tree_none), make("ul", { role: "list" }, ...rows),
     ...(isCut ? [make("p", {}, said.tree_cut)] : []), make("div", { class: "actions" }, close));
   ($("[aria-current]", body) ?? close).focus();
+}
+
+/** Show how often the visitor has voted for each model. */
+export async function tally() {
+  const { models, names } = await request("/votes").catch((error) => refused(error) ?? {});
+  if (!models) return;
+  const rows = Object.entries(models), close = button("close", said.close);
+  close.addEventListener("click", () => dialog.close());
+  const head = make("tr", {}, ...[said.model, said.vote_won, said.vote_lost, said.vote_ties, said.vote_bad].map((text) => make("th", { scope: "col" }, text)));
+  const lines = rows.map(([model, { won, lost, tied, bad }]) =>
+    make("tr", {}, make("th", { scope: "row", dir: "auto" }, names[model]), ...[won, lost, tied, bad].map((count) => make("td", {}, String(count)))));
+  const saves = ["csv", "json"].map((form) => make("a", { href: addressOf("/votes", { format: form }).href, download: "" }, said[`vote_${form}`]));
+  showDialog(said.votes, make("p", {}, rows.length ? said.votes_how : said.votes_none),
+    ...(rows.length ? [make("table", {}, make("thead", {}, head), make("tbody", {}, ...lines))] : []),
+    make("div", { class: "actions" }, ...(rows.length ? saves : []), close));
 }
 
 // The search in the open chat: a bar above it. The newest message with the text comes first.

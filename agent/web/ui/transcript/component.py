@@ -67,6 +67,7 @@ class Transcript(gr.HTML):
         "copyFailed": N_("The browser does not let this page copy. Select the text instead."),
         "edit": N_("Edit"),
         "erase": N_("Delete this message and what follows it"),
+        "rewrite": N_("Change the answer"),
         "retry": N_("Retry"),
         "retry-with": N_("Retry with…"),
         "branch": N_("Branch from here into a new chat"),
