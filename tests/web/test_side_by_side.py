@@ -56,6 +56,7 @@ SERVER = Config(
         **{f"{name}: {AGAIN}": f"!text {name} knows why." for name in NAMES},
         **{f"{name}: {SLOW}": f"!tokens 40 hold 10 {name}" for name in NAMES},
         "beta: Fail.": "!status 400",
+        "beta: Unknown.": "!status 404",
         "alpha: Fail first.": "!status 400",
         "beta: Fail first.": "!text I did not.",
         "alpha: Cut.": "!tokens 30 hold 10 again",
@@ -135,7 +136,7 @@ def told(value: object) -> list[str]:
     return [name for name in NAMES if name in json.dumps(value).lower()]
 
 
-@pytest.mark.parametrize("text", ["!text Yes.", "Fail."])
+@pytest.mark.parametrize("text", ["!text Yes.", "Unknown."])
 async def test_page_gets_no_name_before_the_vote(house: House, text: str) -> None:
     """Neither the stream of the answers, nor the stored turn, nor the tree has a name, and each has them afterwards."""
     async with client_of(house) as client:
@@ -146,7 +147,7 @@ async def test_page_gets_no_name_before_the_vote(house: House, text: str) -> Non
     chat = begun["conversation"]
     await house.settle()
     [turn] = await house.turns(chat)
-    assert [one["name"] for one in turn["columns"]] == ["Answer A", "Answer B", "Answer C"]
+    assert [one["name"] for one in turn["columns"]] == ["A", "B", "C"]
     assert told(turn) == []
     assert told(frames) == []
     assert told([str(row) for row in (await house.page.views.tree("ann", chat))[0]]) == []

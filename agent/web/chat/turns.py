@@ -194,7 +194,7 @@ class TurnRenderer:
         shown: Turn = {
             **column,
             "bubbles": [failed if one["kind"] == "error" else one for one in column["bubbles"]],
-            "name": self._translator(_("Answer {letter}", letter=LETTERS[number])),
+            "name": LETTERS[number],
             "buttons": [one for one in column.get("buttons", []) if one["value"]["do"] == "stop"],
             "is_chosen": False,
         }
