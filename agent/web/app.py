@@ -37,6 +37,7 @@ from agent.web.chat.importer import Importer
 from agent.web.chat.links import ChatCopies, ChatLinks
 from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.own_data import OwnData
+from agent.web.chat.ratings import Ratings
 from agent.web.chat.recovery import join_processes
 from agent.web.chat.storage_quota import StorageQuota
 from agent.web.chat.temporary_stores import TemporaryMedia, TemporaryMemory, TemporaryStore
@@ -118,7 +119,9 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         queue = prepare_queue(page, STREAMS)
     origins = _origins(settings)
     links = ChatLinks(services.store, settings)
-    files = page_files(links=links.is_on, diagrams=DIAGRAMS, space=settings.space.id if settings.space else "")
+    space = settings.space.id if settings.space else ""
+    ratings = Ratings(settings.data_dir / settings.ratings if settings.ratings else None)
+    files = page_files(links=links.is_on, diagrams=DIAGRAMS, space=space, rates=bool(settings.ratings))
     app = FastAPI(
         lifespan=lambda app: _lifespan(services, app.state.watchdog),
         exception_handlers={AgentError: answer_error, OSError: answer_error},
@@ -147,7 +150,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     OpenAIRoutes(conversations.models, conversations.runs.rate_limiter, settings, owner_of).add_to(app)
     passages = CitedPassages(services.store, services.media)
     ConversationRoutes(conversations.list, passages, conversations.views, owner_of, limit).add_to(app)
-    MessageRoutes(conversations, owner_of, login_reader(page), limit).add_to(app)
+    MessageRoutes(conversations, owner_of, login_reader(page), limit, ratings).add_to(app)
     guard = Guard(allow=() if settings.public else settings.fetch_from)
     fetcher = LinkFetcher(guard, conversations.runs.rate_limiter, max_bytes=settings.max_upload_bytes)
     ComposerRoutes(conversations, fetcher, owner_of, login_reader(page), limit).add_to(app)

@@ -20,7 +20,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import ClientDisconnect
 
-from agent.errors import Conflict, HistoryError, InputError
+from agent.errors import Conflict, HistoryError, InputError, NotFound
 from agent.fetch import Guard
 from agent.files.images import KINDS
 from agent.files.transcribe import ReportProgress
@@ -34,6 +34,7 @@ from agent.web.chat.conversations import CONTINUE, Conversations, OtherModels
 from agent.web.chat.model_window import FULL
 from agent.web.chat.questions import QuestionId
 from agent.web.chat.rate_limit import RateLimiter
+from agent.web.chat.ratings import MOST_REASON, Ratings
 from agent.web.chat.sent_message import MessageId
 from agent.web.chat.side_by_side import MOST_MODELS, pairs, tally, votes_table
 from agent.web.chat.temporary_stores import is_temporary
@@ -45,6 +46,7 @@ from agent.web.middleware.requests import EventBodies
 from agent.web.sending import Submission, add_upload, send_message, sending_text, visitor_of
 
 NDJSON, NO_STORE = "application/x-ndjson", {"cache-control": "no-store"}
+NO_RATINGS = Ratings(None)
 SIGN_SECONDS = 15.0
 """Seconds between two signs of life while a message waits for a step. Proxies cut a request that is silent for 60."""
 
@@ -77,6 +79,12 @@ class _Vote(_Body):
     choice: str
 
 
+class _Rating(_Body):
+    good: bool
+    reason: Annotated[str, Field(max_length=MOST_REASON)] = ""
+    text: bool = False
+
+
 class _Stop(_Body):
     run: str = ""
 
@@ -100,6 +108,7 @@ _KNOWN: dict[type[_Body], str] = {
     ' "compare": [{"model": "..."}], "each_from_own": true, "blind": true,'
     ' "question": {"run": "...", "call": "..."}, "settings": {"model": "..."}}',
     _Vote: '{"choice": "0"}',
+    _Rating: '{"good": true, "reason": "...", "text": false}',
     _Stop: '{"run": "..."} or no body',
     _Steer: '{"text": "...", "id": "..."}',
     _Edit: '{"text": "...", "settings": {"model": "..."}}',
@@ -112,7 +121,7 @@ B = TypeVar("B", bound=_Body)
 class MessageRoutes:
     """The routes. `owner_of` returns the owner that a request speaks for, and `login_of` the token of its login.
 
-    `limit` counts their requests. It is None on a private page.
+    `limit` counts their requests. It is None on a private page. `ratings` is the owner's file of ratings.
     """
 
     def __init__(
@@ -121,7 +130,9 @@ class MessageRoutes:
         owner_of: Callable[[Request], str],
         login_of: Callable[[Request], Awaitable[str | None]],
         limit: RequestLimit | None = None,
+        ratings: Ratings = NO_RATINGS,
     ) -> None:
+        self._ratings = ratings
         self._conversations, self._owner_of, self._login_of = conversations, owner_of, login_of
         self._bodies, self._limit = EventBodies(limit), limit
 
@@ -146,6 +157,7 @@ class MessageRoutes:
             (chat + "/branches/{entry}", "DELETE", self._erase),
             (message + "/answer", "POST", self._write),
             (message + "/vote", "POST", self._vote),
+            (message + "/rating", "POST", self._rate),
             ("/votes", "GET", self._votes),
         ):
             app.add_api_route(path, answering(partial(self._counted, handler), self._owner_of), methods=[method])
@@ -323,6 +335,14 @@ class MessageRoutes:
     async def _vote(self, request: Request, owner: str) -> Any:
         vote = await self._read(request, _Vote)
         await self._conversations.vote(owner, *await self._place(request, owner), vote.choice)
+
+    async def _rate(self, request: Request, owner: str) -> Any:
+        """Send the owner a rating of an answer. Without the visitor's will, it has no text of the chat."""
+        if self._ratings.path is None:
+            raise NotFound(_("Answers are not rated here."))
+        rating, where = await self._read(request, _Rating), await self._place(request, owner)
+        turn = await self._conversations.views.turn(owner, *where)
+        await self._ratings.add(turn, is_good=rating.good, reason=rating.reason, with_text=rating.text)
 
     async def _votes(self, request: Request, owner: str) -> Any:
         """Return the visitor's votes and their counts, or with `?format=csv` the votes as a table to save."""

@@ -62,7 +62,12 @@ CELLS: Mapping[tuple[str, str], tuple[str, ...] | str] = {
         "message find",
         "message render over http",
     ),
-    ("message", "append"): ("message continue over http", "message answer over http", "message vote over http"),
+    ("message", "append"): (
+        "message continue over http",
+        "message answer over http",
+        "message vote over http",
+        "message rate over http",
+    ),
     ("message", "rename"): ("message edit over http",),
     ("message", "delete"): ("message undo over http", "message erase over http"),
     ("message", "resume"): (

@@ -159,7 +159,10 @@ class Branches:
             await reserve(count_bytes(prompt.message) + count_bytes(answer.message))
             named = await PREPARING.run(references_in, record.id, [prompt])
             await self._media.add_references(record.owner, named)
-            await run_to_completion(self._store.save(record, [prompt, answer]))
+            await run_to_completion(self._add(record, [prompt, answer]))
+
+    async def _add(self, record: Conversation, entries: Sequence[Entry]) -> None:
+        await self._store.save(record, entries)
 
     async def copy(self, visitor: Visitor, conversation: str | None, entry_id: str) -> str:
         """Store a new conversation with the messages up to the answer to this one, and return its id.

@@ -283,7 +283,8 @@ class ChatViews:
         A call reads `FOUND_PAGES` pages, but at least one turn. `before` is what the last call has returned.
         Raises `NotFound`.
         """
-        record, needle = await self._store.get(conversation, owner=owner), " ".join(fold(query).split())
+        record: Conversation = await self._store.get(conversation, owner=owner)
+        needle = " ".join(fold(query).split())
         start = end = before or record.head_id
         hits, pending, pages = list[MessageHit](), 0, 0
         record = replace(record, head_id=start)

@@ -138,7 +138,7 @@ CHANGES = {
     "POST": re.compile(
         rf"/import|/pictures|/markdown|/v1/chat/completions|/temporary/{_NAME}"
         rf"|/conversations(/{_NAME}/(restore|links|passage|messages|steer|stop|summary))?"
-        rf"|/conversations/{_NAME}{_MESSAGE}/(retry|continue|show|copy|answer|vote)|{CONTINUE_PATH.pattern}"
+        rf"|/conversations/{_NAME}{_MESSAGE}/(retry|continue|show|copy|answer|vote|rating)|{CONTINUE_PATH.pattern}"
     ),
 }
 """The paths of our own routes that change something, by method."""

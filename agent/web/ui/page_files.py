@@ -64,16 +64,20 @@ class PageFiles:
         return f'<link rel="stylesheet" href="assets/{self.style}" />'
 
 
-def page_files(*, links: bool = True, diagrams: Mapping[str, str] = NO_DIAGRAMS, space: str = "") -> PageFiles:
+def page_files(
+    *, links: bool = True, diagrams: Mapping[str, str] = NO_DIAGRAMS, space: str = "", rates: bool = False
+) -> PageFiles:
     """Build the files. `links`: chats can have links. `diagrams` has the addresses of the modules that draw.
 
-    `space` is the id of the Space on which the app runs, or "".
+    `space` is the id of the Space on which the app runs, or "". `rates`: visitors can rate answers.
     """
     paths = [path for one in FOLDERS for path in sorted((HERE / one).iterdir()) if path.suffix in (".js", ".css")]
     used = [path for path in paths if path.suffix == ".js" or path.stem in (*LAZY, *LAZY_PARTS)]
     modules = {path.relative_to(HERE).as_posix(): _content(path) for path in used}
     folder = f"page-{_digest(b''.join(modules.values()))}"
-    texts = {one: texts_module(one, links=links, diagrams=diagrams, space=space).encode() for one in LANGUAGES}
+    texts = {
+        one: texts_module(one, links=links, diagrams=diagrams, space=space, rates=rates).encode() for one in LANGUAGES
+    }
     names = {one: _name(f"texts-{one}", content, "js") for one, content in texts.items()}
     rules = style().encode()
     css = _name("page", rules, "css")
@@ -83,7 +87,12 @@ def page_files(*, links: bool = True, diagrams: Mapping[str, str] = NO_DIAGRAMS,
 
 
 def texts_module(
-    language: str, *, links: bool = True, diagrams: Mapping[str, str] = NO_DIAGRAMS, space: str = ""
+    language: str,
+    *,
+    links: bool = True,
+    diagrams: Mapping[str, str] = NO_DIAGRAMS,
+    space: str = "",
+    rates: bool = False,
 ) -> str:
     """Return a module with the texts of all modules in one language, and with what they must know of this page."""
     said: dict[str, Any] = {**translated(SCRIPTS, language)}
@@ -91,7 +100,7 @@ def texts_module(
     said["composer"] = translated(Composer.LABELS, language)
     said["settings"] = translated(Settings.LABELS, language)
     values: dict[str, Any] = {"said": said, "language": language, "languages": [*LANGUAGES], "links": links}
-    values |= {"diagrams": dict(diagrams), "space": space}
+    values |= {"diagrams": dict(diagrams), "space": space, "rates": rates}
     return "".join(f"export const {name} = {json.dumps(one, ensure_ascii=False)};\n" for name, one in values.items())
 
 

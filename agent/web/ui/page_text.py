@@ -66,6 +66,12 @@ SCRIPTS = {
     "erase_version_how": N_(
         "This version and all that follows it are erased. The other versions stay. It cannot be undone."
     ),
+    "rate_good": N_("What is good about this answer?"),
+    "rate_bad": N_("What is wrong with this answer?"),
+    "rate_how": N_("The owner of this page gets the day, the model's name and what you write here, not who you are."),
+    "rate_reason": N_("Your reason (optional)"),
+    "rate_text": N_("Send my message and the answer, too. “Delete everything” does not reach what was sent."),
+    "rated": N_("Sent to the owner. Thank you."),
     "rewrite": N_("Change the answer"),
     "rewrite_how": N_("Your text becomes another version, marked as yours. Models read it as their own answer."),
     "rewrite_left": N_("Reasoning, tools and files, and what followed, stay with the old version."),

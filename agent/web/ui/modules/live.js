@@ -5,7 +5,7 @@ import { announceEnd, dropSent, keepDraft, showCopy } from "./chats.js";
 import { composer, fileOf, newId, queue } from "./composer.js";
 import { answer, call } from "./gradio.js";
 import { ask, inTurn, post, reached, request, stream } from "./network.js";
-import { $, TEMPORARY, box, button, diagrams, editor, frame, hint, inAddress, isTemporary, joined, language, load, make, ofAll, panel, said, shown, when } from "./shared.js";
+import { $, TEMPORARY, box, button, diagrams, editor, frame, hint, inAddress, isTemporary, joined, language, load, make, ofAll, panel, rates, said, shown, when } from "./shared.js";
 
 const REFRESH_MS = 5000, RETRY_MS = 1000, TRIES = 20, WINDOW = 30, REFUSAL_S = 10, REFUSED_S = 20, LANE_FRAMES = 120;
 
@@ -244,6 +244,10 @@ const actions = {
       return isErased;
     });
   },
+  rate: async (id, isGood) => {
+    const order = await load("order").catch(() => hint(said.chats_failed));
+    order?.rate(isGood, (rating) => ask(`/${shown.conversation}${about(id)}/rating`, { method: "POST", body: { good: isGood, ...rating } }));
+  },
   rewrite: async (id) => {
     const given = Promise.all([load("order"), textOf(id)]);
     const [order, text] = await given.catch((error) => void hint(error.status ? error.message : said.chats_failed)) ?? [];
@@ -412,7 +416,7 @@ const refuse = ({ message, status }) => {
 };
 
 const mounted = new Promise((done) => when("#chat", (element) => {
-  const buttons = ["copy", "edit", "erase", "retry", "retry-with", "undo", "rewrite", "branch"];
+  const buttons = ["copy", "edit", "erase", "retry", "retry-with", "undo", "rewrite", "branch", ...(rates ? ["good", "bad"] : [])];
   transcript = shown.transcript = mount(element, { labels: said.transcript, language, actions: buttons, diagrams, textOf, render, canFix: true });
   const on = (name, then) => element.addEventListener(`transcript:${name}`, ({ detail }) => then(detail));
   on("earlier", earlier);
@@ -429,6 +433,7 @@ const mounted = new Promise((done) => when("#chat", (element) => {
     actions.version(message);
   });
   on("branch", ({ turn }) => actions.branch(turn));
+  for (const name of ["good", "bad"]) on(name, ({ turn }) => actions.rate(turn, name === "good"));
   on("rewrite", ({ turn }) => actions.rewrite(turn));
   on("erase", ({ turn }) => actions.erase(turn));
   on("fix", ({ text }) => (sending || written ? hint(said.artifact_busy, () => sending || written) : send({ text, files: [] }, { id: newId(), again: false })));

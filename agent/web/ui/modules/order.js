@@ -42,6 +42,28 @@ export function rewrite(text, act) {
   area.focus();
 }
 
+/** Ask what to send to the owner about an answer. @param {boolean} isGood @param {(rating: {reason: string, text: boolean}) => Promise<unknown>} act */
+export function rate(isGood, act) {
+  const reason = make("textarea", { "aria-label": said.rate_reason, placeholder: said.rate_reason, maxLength: 1000, dir: "auto" });
+  const text = make("input", { type: "checkbox" }), state = make("p", { role: "status" });
+  const cancel = button("cancel", said.camera_cancel), send = button("keep", said.transcript.send);
+  cancel.addEventListener("click", () => dialog.close());
+  send.addEventListener("click", async () => {
+    send.disabled = true;
+    try {
+      await act({ reason: reason.value, text: text.checked });
+      if (send.isConnected) dialog.close();
+      hint(said.rated);
+    } catch (error) {
+      state.textContent = error.status ? error.message : said.chats_failed;
+    }
+    send.disabled = false;
+  });
+  showDialog(isGood ? said.rate_good : said.rate_bad, make("p", {}, said.rate_how), reason,
+    make("label", {}, text, make("span", {}, said.rate_text)), state, make("div", { class: "actions" }, cancel, send));
+  reason.focus();
+}
+
 /** Show the versions of the chat as a tree. `act` shows the one of a message. */
 export async function tree() {
   const { branches, is_cut: isCut } = await ask(`/${shown.conversation}/branches`).catch((error) => refused(error) ?? {});

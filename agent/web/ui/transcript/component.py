@@ -67,6 +67,8 @@ class Transcript(gr.HTML):
         "copyFailed": N_("The browser does not let this page copy. Select the text instead."),
         "edit": N_("Edit"),
         "erase": N_("Delete this message and what follows it"),
+        "good": N_("Good answer"),
+        "bad": N_("Bad answer"),
         "rewrite": N_("Change the answer"),
         "retry": N_("Retry"),
         "retry-with": N_("Retry with…"),
