@@ -416,7 +416,7 @@ const refuse = ({ message, status }) => {
 };
 
 const mounted = new Promise((done) => when("#chat", (element) => {
-  const buttons = ["copy", "edit", "erase", "retry", "retry-with", "undo", "rewrite", "branch", ...(rates ? ["good", "bad"] : [])];
+  const buttons = ["copy", "edit", "erase", "retry", "retry-with", "undo", ...(rates ? ["good", "bad"] : []), "rewrite", "branch"];
   transcript = shown.transcript = mount(element, { labels: said.transcript, language, actions: buttons, diagrams, textOf, render, canFix: true });
   const on = (name, then) => element.addEventListener(`transcript:${name}`, ({ detail }) => then(detail));
   on("earlier", earlier);
