@@ -280,7 +280,7 @@ MATRIX: list[tuple[str, str, str, str, str | None, int | None]] = [
     ("message", "continue over http", "POST", "/conversations/$quiet/messages/$message/continue", "{}", None),
     ("message", "show over http", "POST", "/conversations/$quiet/messages/$message/show", "{}", None),
     ("message", "rate over http", "POST", "/conversations/$quiet/messages/$message/rating", '{"good": true}', 404),
-    ("message", "vote over http", "POST", "/conversations/$quiet/messages/$message/vote", '{"choice": "0"}', None),
+    ("message", "vote over http", "POST", "/conversations/$quiet/messages/$message/vote", '{"choice": "0"}', 409),
     ("list", "votes", "GET", "/votes?guest=$owner&owner=$owner", None, 200),
     ("message", "answer over http", "POST", "/conversations/$quiet/messages/$message/answer", '{"text": "Mine"}', None),
     ("message", "copy over http", "POST", "/conversations/$quiet/messages/$message/copy", "{}", None),
