@@ -227,6 +227,7 @@ class _HistorySection:
     guest_hours: Period = 24.0
     keep_days: Amount = 0.0
     link_days: Amount = 30.0
+    ratings: Annotated[str, must("name a file in data_dir", r"[\w.-]*")] = ""
     housekeeping_minutes: Period = 10.0
 
 

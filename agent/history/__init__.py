@@ -6,6 +6,7 @@
 from agent.history.contract import HistoryStore, LinkStore, RetentionStore, RunStore
 from agent.history.open_store import STORE_KINDS, needing_driver, open_store
 from agent.history.records import (
+    ALL_BAD,
     CHANGED_ELSEWHERE,
     MOST_MODELS,
     NO_CONVERSATION,
@@ -14,6 +15,7 @@ from agent.history.records import (
     PROGRAM,
     PROGRAM_VECTORS,
     SCHEMA,
+    TIE,
     ChatSummary,
     Conversation,
     Entry,
@@ -23,6 +25,7 @@ from agent.history.records import (
     RunEvents,
     Timings,
     UnfinishedRun,
+    Vote,
     digest_of,
     latest_now,
     new_id,
@@ -34,6 +37,7 @@ from agent.history.records import (
 from agent.history.search import ConversationHit, excerpt_parts
 
 __all__ = [
+    "ALL_BAD",
     "CHANGED_ELSEWHERE",
     "MOST_MODELS",
     "NO_CONVERSATION",
@@ -43,6 +47,7 @@ __all__ = [
     "PROGRAM_VECTORS",
     "SCHEMA",
     "STORE_KINDS",
+    "TIE",
     "ChatSummary",
     "Conversation",
     "ConversationHit",
@@ -57,6 +62,7 @@ __all__ = [
     "RunStore",
     "Timings",
     "UnfinishedRun",
+    "Vote",
     "digest_of",
     "excerpt_parts",
     "latest_now",

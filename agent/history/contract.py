@@ -199,6 +199,16 @@ class HistoryStore(Protocol):
         """
         ...
 
+    async def remove(self, record: Conversation, entry_ids: Collection[str]) -> Conversation:
+        """Erase these entries and save the record, all or nothing. Return it with its revision raised by one.
+
+        All that follows an erased entry is erased with it: raises a plain `HistoryError` if an entry stays that follows
+        one, or if the head does not stay. With them go the links that end with one of them, and the events of all runs
+        of the conversation, which have the same text. Its place in the list and its label stay. Raises `Conflict` and
+        `NotFound` like `save`, and `Conflict` while a run has no end.
+        """
+        ...
+
     async def get(self, conversation_id: str, *, owner: str) -> Conversation:
         """Return the record. Raises `NotFound`."""
         ...

@@ -12,7 +12,8 @@ People and their tools can read these files. A save waits for the disk, and all 
 ones. The files of a conversation are:
 
     record.jsonl    the `Item` without its record, then the record as `agent.history.codec` writes it
-    entries.jsonl   for each entry its id, its parent's id and the text that is searched, then the entry itself
+    entries.jsonl   for each entry its id, its parent's id and the text that is searched, then the entry itself; after
+                    entries were erased, this is entries-1.jsonl, and so on
     <run>.events    a line for each event of a run
 
 `record.jsonl` is replaced by a rename, and this rename is the one moment at which a change is made: of every other
@@ -60,13 +61,17 @@ from agent.system.threads import HISTORY_FILES
 T = TypeVar("T")
 Signature = tuple[int, int, int]
 
-RECORD, ENTRIES, EVENTS = "record.jsonl", "entries.jsonl", ".events"
+RECORD, EVENTS = "record.jsonl", ".events"
 _DRAFT = "record.draft"
 _ITEM = TypeAdapter(Item)
 FOLDER_LOCK_SECONDS = 2.5
 """Seconds that a write waits for other processes, from its call on if the write before it waited in vain."""
 _FOLDER_LOCK_POLL_SECONDS = 0.004
 log = logging.getLogger(__name__)
+
+
+class _Replaced(NotFound):
+    """A file that an item names is gone."""
 
 
 class JsonStore(KeyValueStore):
@@ -113,7 +118,10 @@ class JsonStorage(LocalView):
         """Implement `Storage.read`. Raises `HistoryError` if a file cannot be read."""
         self._work.check_open()
         with self._naming_errors(HistoryError):
-            return await HISTORY_FILES.run(lambda: finish(work(self)))
+            try:
+                return await HISTORY_FILES.run(lambda: finish(work(self)))
+            except _Replaced:  # by another file, if entries were erased meanwhile
+                return await HISTORY_FILES.run(lambda: finish(work(self)))
 
     async def write(self, work: Work[T], *, is_end: bool = False) -> T:
         """Implement `Storage.write`. No other process writes meanwhile."""
@@ -170,7 +178,7 @@ class JsonStorage(LocalView):
 
     async def places(self, item: Item) -> Mapping[str, EntryPlace]:
         """Implement `View.places`. Reads only what is new since the last call."""
-        path = self._folder_of(item) / ENTRIES
+        path = self._entries_of(item)
         with self._logs_lock, _not_deleted():
             known = self._logs.of(item)
             for head, place, _ in _entries_in(path, known.length, item.length):
@@ -181,7 +189,7 @@ class JsonStorage(LocalView):
     async def texts(self, wanted: Sequence[tuple[Item, EntryPlace]]) -> list[str]:
         found = list[str]()
         for item, pairs in groupby(wanted, lambda pair: pair[0]):
-            path = self._folder_of(item) / ENTRIES
+            path = self._entries_of(item)
             with _not_deleted(), path.open("rb") as file:
                 try:
                     found += [_read_at(file, place).decode() for _, place in pairs]
@@ -226,7 +234,7 @@ class JsonStorage(LocalView):
             _write_private(self._links / name_of(digest), _place_of(item))
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if entries:
-            length = _append(folder / ENTRIES, item.length, _lines_of(entries))
+            length = _append(self._entries_of(item), item.length, _lines_of(entries))
             item = replace(item, length=length)
         if events is not None:
             run = item.runs[events.run_id]
@@ -236,6 +244,10 @@ class JsonStorage(LocalView):
         _replace_record(folder, item, is_new=is_new)
         _cut(folder, item)
         self._forget(before.runs.keys() - item.runs.keys(), before.links.keys() - item.links.keys())
+
+    def rewrite(self, item: Item, entries: Sequence[StoredEntry]) -> None:
+        """Implement `View.rewrite`. The entries get a new file, so that the record's rename is the change."""
+        self.put(item, entries)
 
     def remove(self, items: Sequence[Item]) -> None:
         for item in items:
@@ -250,7 +262,7 @@ class JsonStorage(LocalView):
             self._forget(item.runs.keys(), item.links.keys())
 
     def damaged(self, item: Item) -> HistoryError:
-        return damaged(self._folder_of(item) / (ENTRIES if item.record else RECORD))
+        return damaged(self._entries_of(item) if item.record else self._folder_of(item) / RECORD)
 
     # Indexes and records
 
@@ -260,6 +272,9 @@ class JsonStorage(LocalView):
 
     def _folder_of(self, item: Item) -> Path:
         return self._folder(item.owner, item.id)
+
+    def _entries_of(self, item: Item) -> Path:
+        return self._folder_of(item) / entries_file(item)
 
     def _add_run(self, run_id: str, item: Item) -> None:
         self._forget([run_id], ())  # of a save that failed
@@ -428,7 +443,7 @@ def read_item(path: Path) -> tuple[Signature, Item | None]:
 
 def read_entries(folder: Path, item: Item) -> list[SearchedEntry]:
     """Return the entries in the order of their storage. Raises `HistoryError`, also if one is no text."""
-    path = folder / ENTRIES
+    path = folder / entries_file(item)
     try:
         with _not_deleted():
             found = [(head, place, text.decode()) for head, place, text in _entries_in(path, 0, item.length)]
@@ -486,6 +501,11 @@ def _lines_of(entries: Sequence[StoredEntry]) -> bytes:
     return "".join(f"{head}\n{text}\n" for head, text in lines).encode()
 
 
+def entries_file(item: Item) -> str:
+    """Return the name of the file with the entries."""
+    return f"entries-{item.cuts}.jsonl" if item.cuts else "entries.jsonl"
+
+
 def _events_file(run_id: str) -> str:
     return name_of(run_id) + EVENTS
 
@@ -518,8 +538,8 @@ def _replace_record(folder: Path, item: Item, *, is_new: bool) -> None:
 
 def _cut(folder: Path, item: Item) -> None:
     """Remove what a killed process wrote and what does not count."""
-    lengths = {ENTRIES: item.length} | {_events_file(id_): run.length for id_, run in item.runs.items()}
-    for file in (folder / ENTRIES, folder / _DRAFT, *folder.glob(f"*{EVENTS}")):
+    lengths = {entries_file(item): item.length} | {_events_file(id_): run.length for id_, run in item.runs.items()}
+    for file in (folder / _DRAFT, *folder.glob("entries*.jsonl"), *folder.glob(f"*{EVENTS}")):
         length = lengths.get(file.name, 0)
         with suppress(FileNotFoundError):
             if not length:
@@ -552,7 +572,7 @@ def _not_deleted() -> Generator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise NotFound(NO_CONVERSATION) from None
+        raise _Replaced(NO_CONVERSATION) from None
 
 
 def _conversations(path: Path) -> Iterator[Path]:

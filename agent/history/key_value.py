@@ -40,6 +40,7 @@ from agent.history.codec import (
 from agent.history.contract import LinkStore, RetentionStore, RunStore, delete_vectors
 from agent.history.records import (
     CHANGED_ELSEWHERE,
+    KEPT_FOLLOWS,
     LEASE_SECONDS,
     NO_CONVERSATION,
     NO_ENTRY,
@@ -106,7 +107,8 @@ class Item:
     `place` orders an owner's conversations by their newest messages: it has the microseconds since 1970, and more where
     the clock stands still or steps back. `length` is that of the log with the entries, in the units of the storage,
     which sets it. `entries_size` and `record_size` are the bytes of their texts, and `text` is that of the record.
-    `born` is new for each conversation, also for a second one with the same id.
+    `born` is new for each log of entries: for each conversation, also for a second one with the same id, and after
+    entries were erased. `cuts` counts how often that happened.
     """
 
     id: str
@@ -122,6 +124,7 @@ class Item:
     runs: Mapping[str, RunState] = field(default_factory=dict[str, RunState])
     links: Mapping[str, Link] = field(default_factory=dict[str, Link])
     born: str = ""
+    cuts: int = 0
     record: Conversation | None = None
     text: str = ""
 
@@ -292,6 +295,17 @@ class View(Protocol):
         """
         ...
 
+    async def searched_in(self, item: Item) -> Sequence[SearchedEntry]:
+        """Return all entries of a conversation in the order of their storage."""
+        ...
+
+    def rewrite(self, item: Item, entries: Sequence[StoredEntry]) -> None:
+        """Replace a conversation by this item, which has a log of these entries alone, and no runs. Nothing else stays.
+
+        All or nothing, also if the process is killed meanwhile. Call it in `write`, after the conversation was read.
+        """
+        ...
+
     def remove(self, items: Sequence[Item]) -> None:
         """Remove conversations with their logs. Call it in `write`."""
         ...
@@ -364,6 +378,9 @@ class LocalView(ABC):
     @abstractmethod
     def searched_entries(self, item: Item) -> Sequence[SearchedEntry]:
         """Return all entries in the order of their storage. Raises `HistoryError`."""
+
+    async def searched_in(self, item: Item) -> Sequence[SearchedEntry]:
+        return self.searched_entries(item)
 
     async def of(self, owner: str) -> Sequence[Item]:
         return self.items_of(owner)
@@ -438,6 +455,10 @@ class KeyValueStore:
         ]
         is_end = events is not None and events.has_ended
         return await self._storage.write(partial(_save, saved, text, added, events, at), is_end=is_end)
+
+    async def remove(self, record: Conversation, entry_ids: Collection[str]) -> Conversation:
+        saved, text = next_revision(record, (), self._storage.clock())
+        return await self._storage.write(partial(_remove_entries, saved, text, {*entry_ids}))
 
     async def get(self, conversation_id: str, *, owner: str) -> Conversation:
         return await self._storage.read(partial(_get, owner, conversation_id))
@@ -830,6 +851,34 @@ async def _save(
         runs = await _runs_with(view, (record.owner, record.id), item.runs, events, saved=True)
         item = replace(item, runs=runs)
     view.put(item, added, events, is_newest=is_placed and record.updated_at >= at)
+    return record
+
+
+async def _remove_entries(record: Conversation, text: str, gone: Set[str], view: View) -> Conversation:
+    """Store `record`, which has its new revision already, without these entries. Return it with its stored label."""
+    item = await _find_live(view, record.owner, record.id)
+    stored = _record_of(view, item)
+    if item.revision != record.revision - 1 or any(run.ended_at is None for run in item.runs.values()):
+        raise Conflict(CHANGED_ELSEWHERE)
+    kept = [one for one in await view.searched_in(item) if one.id not in gone]
+    ids = {one.id for one in kept}
+    if not {one.parent_id for one in kept} | {record.head_id} <= ids | {None}:
+        raise HistoryError(KEPT_FOLLOWS)
+    texts = await view.texts([(item, one.place) for one in kept])
+    entries = [StoredEntry(one.id, one.parent_id, one.text, json) for one, json in zip(kept, texts, strict=True)]
+    if (record.title, record.pinned) != (stored.title, stored.pinned):
+        record = replace(record, title=stored.title, pinned=stored.pinned)
+        text = dump_conversation(record)
+    left = replace(
+        item.with_record(record, text),
+        runs={},
+        links={digest: link for digest, link in item.links.items() if link.head_id not in gone},
+        born=new_id(),
+        cuts=item.cuts + 1,
+        length=0,
+        entries_size=sum(len(one.json.encode()) for one in entries),
+    )
+    view.rewrite(left, entries)
     return record
 
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from agent.errors import HistoryError, NotFound
 from agent.history.key_value import EntryPlace, Item, KeyValueStore, LocalView, SearchedEntry, StoredEntry, Work, finish
-from agent.history.records import NO_CONVERSATION, RunEvents, now
+from agent.history.records import NO_CONVERSATION, Link, RunEvents, now
 from agent.system.threads import DECODING
 
 T = TypeVar("T")
@@ -79,7 +79,7 @@ class MemoryStorage(LocalView):
     async def texts(self, wanted: Sequence[tuple[Item, EntryPlace]]) -> list[str]:
         try:
             return [self._entries[item.id][place.start].json for item, place in wanted]
-        except KeyError:
+        except (KeyError, IndexError):
             raise NotFound(NO_CONVERSATION) from None
 
     async def events(self, run_id: str, after: int) -> tuple[Item, list[str]] | None:
@@ -114,6 +114,10 @@ class MemoryStorage(LocalView):
         if last.place > item.place:
             self._items[item.owner] = dict(sorted(items.items(), key=lambda pair: pair[1].place))
 
+    def rewrite(self, item: Item, entries: Sequence[StoredEntry]) -> None:
+        self.remove([self._items[item.owner][item.id]])
+        self.put(item, entries)
+
     def remove(self, items: Sequence[Item]) -> None:
         for item in items:
             empty = replace(item, runs={}, links={})
@@ -136,7 +140,8 @@ class MemoryStorage(LocalView):
                 del self._runs[run_id], self._events[run_id]
 
     def _set_links(self, before: Item | None, item: Item) -> None:
-        if before is not None and before.links is not item.links:
-            for digest in before.links.keys() - item.links.keys():
+        old: Mapping[str, Link] = before.links if before else {}
+        if old is not item.links:
+            for digest in old.keys() - item.links.keys():
                 del self._links[digest]
             self._links.update(dict.fromkeys(item.links, item.id))

@@ -146,7 +146,8 @@ class Note:
     counts earlier messages that were not sent because they did not fit. `omitted` is the sentence on parts that the
     model cannot take. `cost` is in US dollars, None if unknown. `suspension` is what a suspended run needs to be
     resumed, besides its messages, as JSON (see `agent.suspension.seals.pack`). `compared` are the ids of the messages
-    that are one message to several models, this one among them.
+    that are one message to several models, this one among them. `is_blind`: the names of these models are hidden until
+    the visitor votes. `is_written`: the visitor has written the answer.
     """
 
     run_id: str = ""
@@ -160,6 +161,8 @@ class Note:
     omitted: StoredText = ""
     suspension: str = ""
     compared: tuple[str, ...] = ()
+    is_blind: bool = False
+    is_written: bool = False
     at: datetime = field(default_factory=now)
     schema: int = SCHEMA
 
@@ -187,6 +190,24 @@ class ChatSummary:
     at: datetime = field(default_factory=now)
 
 
+TIE, ALL_BAD = "tie", "bad"
+"""The choices of a vote that name no answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vote:
+    """The visitor's choice among the answers of models with hidden names.
+
+    `message` is the id of one of the messages to these `models`. `choice` is the number of the best one, from "0", or
+    `TIE` or `ALL_BAD`.
+    """
+
+    message: str
+    models: tuple[str, ...]
+    choice: str
+    at: datetime = field(default_factory=now)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
     """A conversation: its owner, the end of its history, and the ends of its other branches.
@@ -195,7 +216,8 @@ class Conversation:
     can pin a conversation, so that it stays at the top of the list.
 
     `source` names the chat of which an imported conversation is a copy, such as "chatgpt:" and its id, and
-    `imported_at` is the time of its last import. `summary` stands for its first turns, if there is one.
+    `imported_at` is the time of its last import. `summary` stands for its first turns, if there is one. `votes`
+    are on the answers of models with hidden names.
     """
 
     id: str = field(default_factory=new_id)
@@ -215,6 +237,7 @@ class Conversation:
     source: str = ""
     imported_at: datetime | None = None
     summary: ChatSummary | None = None
+    votes: tuple[Vote, ...] = ()
 
     @property
     def used_at(self) -> datetime:
@@ -244,6 +267,9 @@ def following_of(entry_id: str, links: Iterable[tuple[str, str | None]]) -> list
         if id_ == entry_id or parent in found:
             found[id_] = None
     return [*found]
+
+
+KEPT_FOLLOWS = "An entry that stays, or the head of the conversation, would follow an entry that is removed."
 
 
 def versions_of(records: Iterable[Conversation]) -> set[tuple[str, str, int, float | None]]:

@@ -391,6 +391,15 @@ class RedisView:
         self.change(*self._index_runs(item, before), *self._index_item(item, before))
         self._read[item.id] = self._token, item
 
+    async def searched_in(self, item: Item) -> Sequence[SearchedEntry]:
+        (texts,) = await self.ask(("GET", self.key("texts", item.id)))
+        return await DECODING.run(_searched, texts or b"")
+
+    def rewrite(self, item: Item, entries: Sequence[StoredEntry]) -> None:
+        before = self._read[item.id][1]
+        self.remove([before] if before else [])
+        self.put(item, entries)
+
     def remove(self, items: Sequence[Item]) -> None:
         for item in items:
             self._checks_of(item.id, self._read[item.id][0])

@@ -64,6 +64,7 @@ class Button(TypedDict):
     """A button below an answer: its label, and what it does.
 
     "retry" and "continue" are about the message `entry`. "answer" sends `text` to the call `call` of the run `run`.
+    "stop" ends one of several answers, "show" goes on with one, and "vote" is the `choice` among them.
     """
 
     label: str

@@ -22,7 +22,7 @@ from pydantic_ai.messages import (
 from pydantic_core import to_json
 
 from agent.files.store import ROUTE, is_id, new_file_id, type_of_id
-from agent.history import Conversation, Entry, Note, new_id
+from agent.history import ALL_BAD, MOST_MODELS, TIE, Conversation, Entry, Note, Vote, new_id
 from agent.i18n.text import LocalizedText, Plural, ngettext_noop
 from agent.messages.repair import text_bytes
 
@@ -102,8 +102,17 @@ def bounded(record: Conversation) -> Conversation:
         record = replace(record, pending=())
     if summary is not None and (len(summary.text) > MAX_SUMMARY or len(summary.model) > MAX_NAME):
         record = replace(record, summary=None)
+    votes = tuple(one for one in record.votes[:MAX_BRANCHES] if _is_vote(one))
+    record = replace(record, votes=votes)
     source = record.source if len(record.source) <= MAX_NAME else ""
     return replace(record, title=record.title[:MAX_TITLE], source=source)
+
+
+def _is_vote(vote: Vote) -> bool:
+    choices = (*map(str, range(len(vote.models))), TIE, ALL_BAD)
+    return (
+        len(vote.models) <= MOST_MODELS and vote.choice in choices and all(len(one) <= MAX_NAME for one in vote.models)
+    )
 
 
 FindFile = Callable[[str], FileSource | None]

@@ -239,6 +239,8 @@ def _record(given: Mapping[str, Any], ids: Mapping[str, str]) -> Conversation:
     if (summary := record.summary) is not None:
         message = ids.get(summary.message)
         record = replace(record, summary=replace(summary, message=message) if message else None)
+    votes = [replace(vote, message=ids[vote.message]) for vote in record.votes if vote.message in ids]
+    record = replace(record, votes=tuple(votes))
     times = {"created_at": _past(record.created_at), "updated_at": _past(record.updated_at)}
     return replace(record, cost=max(record.cost, 0.0), **times)
 

@@ -51,6 +51,7 @@ from agent.web.chat.own_data import OwnData
 from agent.web.chat.permit import AnswerRuns
 from agent.web.chat.questions import Replies
 from agent.web.chat.rate_limit import RateLimiter
+from agent.web.chat.ratings import Ratings
 from agent.web.chat.recent_histories import RecentHistories
 from agent.web.chat.recovery import join_processes
 from agent.web.chat.storage_quota import StorageQuota
@@ -137,7 +138,10 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         queue = prepare_queue(page, STREAMS)
     origins = _origins(settings)
     links = ChatLinks(services.store, settings)
-    files = page_files(links=links.is_on, diagrams=DIAGRAMS, parts=later_parts(page))
+    space = settings.space.id if settings.space else ""
+    ratings = Ratings(settings.data_dir / settings.ratings if settings.ratings else None)
+    rates = bool(settings.ratings)
+    files = page_files(links=links.is_on, diagrams=DIAGRAMS, parts=later_parts(page), space=space, rates=rates)
     app = FastAPI(
         lifespan=lambda app: _lifespan(services, app.state.watchdog),
         exception_handlers={AgentError: answer_error, OSError: answer_error},
@@ -166,7 +170,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     OpenAIRoutes(conversations.models, conversations.runs.rate_limiter, settings, owner_of).add_to(app)
     passages = CitedPassages(services.store, services.media)
     ConversationRoutes(conversations.list, passages, conversations.views, owner_of, limit).add_to(app)
-    MessageRoutes(conversations, owner_of, login_reader(page), limit).add_to(app)
+    MessageRoutes(conversations, owner_of, login_reader(page), limit, ratings).add_to(app)
     guard = Guard(allow=() if settings.public else settings.fetch_from)
     fetcher = LinkFetcher(guard, conversations.runs.rate_limiter, max_bytes=settings.max_upload_bytes)
     ComposerRoutes(conversations, fetcher, owner_of, login_reader(page), limit).add_to(app)

@@ -9,6 +9,7 @@ import logging
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import aclosing
+from dataclasses import asdict
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -156,6 +157,8 @@ class ConversationRoutes:
             (one + "/restore", "POST", self._restore),
             (one + "/messages/{entry}", "GET", self._place),
             (one + "/messages/{entry}/text", "GET", self._text),
+            (one + "/branches", "GET", self._branches),
+            (one + "/search", "GET", self._find),
             (one + "/passage", "POST", self._passage),
             ("/markdown", "POST", self._markdown),
         ):
@@ -217,6 +220,25 @@ class ConversationRoutes:
         count_request(self._limit, request, owner)
         place = await self._list.find_message(owner, _id(request), str(request.path_params["entry"]))
         return {"message": place.prompt, "is_answer": place.is_answer, "is_shown": place.is_shown}
+
+    async def _branches(self, request: Request, owner: str) -> Any:
+        """Return the tree of the versions in a chat."""
+        count_request(self._limit, request, owner)
+        with acting_for(owner):
+            async with self._looking.slot():
+                rows, is_cut = await self._views.tree(owner, _id(request))
+        return {"branches": [asdict(row) for row in rows], "is_cut": is_cut}
+
+    async def _find(self, request: Request, owner: str) -> Any:
+        """Return the messages of the shown branch that have a text."""
+        count_request(self._limit, request, owner)
+        query = request.query_params.get("q", "").strip()[:MAX_QUERY]
+        if not query:
+            raise InputError("Send the text to look for as q.")
+        with acting_for(owner):
+            async with self._looking.slot():
+                hits, after = await self._views.find(owner, _id(request), query, request.query_params.get("before", ""))
+        return {"hits": [asdict(hit) for hit in hits], "next": after}
 
     async def _passage(self, request: Request, owner: str) -> Any:
         count_request(self._limit, request, owner)

@@ -18,6 +18,7 @@ from typing import Annotated, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import ClientDisconnect
 
@@ -38,8 +39,9 @@ from agent.web.chat.conversations import CONTINUE, Conversations, OtherModels
 from agent.web.chat.model_window import FULL
 from agent.web.chat.questions import QuestionId
 from agent.web.chat.rate_limit import RateLimiter
+from agent.web.chat.ratings import MOST_REASON, Ratings
 from agent.web.chat.sent_message import MessageId
-from agent.web.chat.side_by_side import MOST_MODELS
+from agent.web.chat.side_by_side import MOST_MODELS, pairs, tally, votes_table
 from agent.web.chat.temporary_stores import is_temporary
 from agent.web.chat.visitor import Visitor
 from agent.web.conversation_routes import Handler, answering, known_error, status_of
@@ -50,6 +52,7 @@ from agent.web.sending import Submission, add_upload, send_message, sending_text
 
 log = logging.getLogger(__name__)
 NDJSON, NO_STORE = "application/x-ndjson", {"cache-control": "no-store"}
+NO_RATINGS = Ratings(None)
 SIGN_SECONDS = 15.0
 """Seconds between two signs of life while a message waits for a step. Proxies cut a request that is silent for 60."""
 
@@ -75,6 +78,17 @@ class _Message(_Body):
     remember: bool = False
     compare: list[dict[str, Any]] = []
     each_from_own: bool = True
+    blind: bool = False
+
+
+class _Vote(_Body):
+    choice: str
+
+
+class _Rating(_Body):
+    good: bool
+    reason: Annotated[str, Field(max_length=MOST_REASON)] = ""
+    text: bool = False
 
 
 class _Stop(_Body):
@@ -104,8 +118,10 @@ class _Prompt(BaseModel):
 _KNOWN: dict[type[BaseModel], str] = {
     _Message: '{"text": "...", "files": ["..."], "id": "...", "again": true, "temporary": true,'
     ' "remember": true,'
-    ' "compare": [{"model": "..."}], "each_from_own": true,'
+    ' "compare": [{"model": "..."}], "each_from_own": true, "blind": true,'
     ' "question": {"run": "...", "call": "..."}, "settings": {"model": "..."}}',
+    _Vote: '{"choice": "0"}',
+    _Rating: '{"good": true, "reason": "...", "text": false}',
     _Stop: '{"run": "..."} or no body',
     _Steer: '{"text": "...", "id": "..."}',
     _Edit: '{"text": "...", "settings": {"model": "..."}}',
@@ -119,7 +135,7 @@ B = TypeVar("B", bound=BaseModel)
 class MessageRoutes:
     """The routes. `owner_of` returns the owner that a request speaks for, and `login_of` the token of its login.
 
-    `limit` counts their requests. It is None on a private page.
+    `limit` counts their requests. It is None on a private page. `ratings` is the owner's file of ratings.
     """
 
     def __init__(
@@ -128,7 +144,9 @@ class MessageRoutes:
         owner_of: Callable[[Request], str],
         login_of: Callable[[Request], Awaitable[str | None]],
         limit: RequestLimit | None = None,
+        ratings: Ratings = NO_RATINGS,
     ) -> None:
+        self._ratings = ratings
         self._conversations, self._owner_of, self._login_of = conversations, owner_of, login_of
         self._bodies, self._limit = EventBodies(limit), limit
 
@@ -150,6 +168,11 @@ class MessageRoutes:
             (message + "/continue", "POST", self._continue),
             (message + "/show", "POST", self._show),
             (message + "/copy", "POST", self._copy),
+            (chat + "/branches/{entry}", "DELETE", self._erase),
+            (message + "/answer", "POST", self._write),
+            (message + "/vote", "POST", self._vote),
+            (message + "/rating", "POST", self._rate),
+            ("/votes", "GET", self._votes),
         ):
             app.add_api_route(path, answering(partial(self._counted, handler), self._owner_of), methods=[method])
 
@@ -224,7 +247,7 @@ class MessageRoutes:
         if not sent.compare:
             return None
         bodies = [_Body(settings=settings) for settings in sent.compare[:MOST_MODELS]]
-        return OtherModels([self._choices(request, visitor, body) for body in bodies], sent.each_from_own)
+        return OtherModels([self._choices(request, visitor, body) for body in bodies], sent.each_from_own, sent.blind)
 
     async def _steer(self, request: Request, owner: str) -> Any:
         """Send the running answer a message, and wait until its model gets it, or the answer has ended without."""
@@ -318,6 +341,37 @@ class MessageRoutes:
                 raise
             raise HistoryError(RESTARTING) from None
 
+    async def _write(self, request: Request, owner: str) -> Any:
+        written = await self._read(request, _Edit)
+        visitor, where = await self._visitor(request, owner), await self._place(request, owner)
+        await self._conversations.branches.write(visitor, *where, written.text)
+
+    async def _vote(self, request: Request, owner: str) -> Any:
+        vote = await self._read(request, _Vote)
+        await self._conversations.vote(owner, *await self._place(request, owner), vote.choice)
+
+    async def _rate(self, request: Request, owner: str) -> Any:
+        """Send the owner a rating of an answer. Without the visitor's will, it has no text of the chat."""
+        if self._ratings.path is None:
+            raise NotFound(_("Answers are not rated here."))
+        rating, where = await self._read(request, _Rating), await self._place(request, owner)
+        turn = await self._conversations.views.turn(owner, *where)
+        await self._ratings.add(turn, is_good=rating.good, reason=rating.reason, with_text=rating.text)
+
+    async def _votes(self, request: Request, owner: str) -> Any:
+        """Return the visitor's votes and their counts, or with `?format=csv` the votes as a table to save."""
+        votes, name_of = await self._conversations.votes(owner), self._conversations.models.name_of
+        if request.query_params.get("format") == "csv":
+            return Response(votes_table(votes), media_type="text/csv", headers={**NO_STORE, **_saved_as("votes.csv")})
+        each = [{"at": one.at.isoformat(), "models": [*one.models], "choice": one.choice} for one in votes]
+        names = {model: _translator(request)(name_of(model)) for one in votes for model in one.models}
+        value = {"models": tally(votes), "pairs": pairs(votes), "names": names, "votes": each}
+        is_saved = request.query_params.get("format") == "json"
+        return JSONResponse(value, headers={**NO_STORE, **(_saved_as("votes.json") if is_saved else {})})
+
+    async def _erase(self, request: Request, owner: str) -> Any:
+        await self._conversations.erase(owner, *await self._place(request, owner))
+
     async def _show(self, request: Request, owner: str) -> Any:
         await self._conversations.branches.choose(owner, *await self._place(request, owner))
 
@@ -399,6 +453,10 @@ def _checked(kind: type[B], value: dict[str, Any]) -> B:
 
 def _translator(request: Request) -> Translator:
     return negotiate(request.headers.get("accept-language", ""))
+
+
+def _saved_as(name: str) -> dict[str, str]:
+    return {"content-disposition": f'attachment; filename="{name}"'}
 
 
 def _begun(conversation: str | None, live: LiveRun | None) -> dict[str, Any]:

@@ -1058,6 +1058,11 @@ FAR = datetime(2999, 1, 1, tzinfo=UTC)
 Operation = Callable[[HistoryStore, Conversation], Awaitable[object]]
 
 
+async def _remove_last(store: HistoryStore, record: Conversation) -> None:
+    before, last = await store.history(record, limit=2)
+    await store.remove(replace(record, head_id=before.id), [last.id])
+
+
 async def _erase_unused(store: HistoryStore, record: Conversation) -> None:
     records = await store.list(record.owner, limit=200)
     holds(await store.retention.erase_unused(record.owner, records), "erase_unused returned False")
@@ -1082,6 +1087,7 @@ OPERATIONS: dict[str, tuple[str, Operation]] = {
     "size": ("retention", lambda store, record: store.retention.size(owners=record.owner)),
     "sizes": ("retention", lambda store, record: store.retention.sizes(owners=record.owner)),
     "links": ("links", lambda store, record: store.links.of(record.id, owner=record.owner)),
+    "remove": ("branches", _remove_last),
     "delete": ("base", lambda store, record: store.delete(record.id, owner=record.owner)),
     "erase": ("retention", lambda store, record: store.retention.erase(record)),
     "erase_unused": ("retention", _erase_unused),

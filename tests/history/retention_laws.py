@@ -544,3 +544,83 @@ async def removed_link_is_nowhere(trial: Trial) -> None:
         await (store.links.remove(link.digest, owner=ALICE) if way == "remove" else GONE[way](store, record))
         for text in (digest, SECRET.encode()):
             holds(text not in await trial.raw(), f"{way} leaves text of a link in the store")
+
+
+@law("raw", "branches", "events", "retention", "links", "search")
+async def removed_entries_are_nowhere(trial: Trial) -> None:
+    """After `remove`, nothing that is stored has text of the entries or of a run, and all the rest is as it was."""
+    store = trial.store
+    other, others = await started(store, "kept" * 100)
+    record, kept = await started(store, *("kept" * 100 for _ in range(20)))
+    end = kept[-1].id
+    gone = chain(*(prompt(f"{SECRET} {number} " * 900) for number in range(20)), after=kept[9].id)
+    record = await store.save(replace(record, head_id=gone[-1].id, branches=(end,), title="Kept"), gone)
+    branch = chain(prompt(f"{SECRET} branch"), after=gone[2].id)
+    record = await store.save(replace(record, head_id=branch[-1].id, branches=(end, gone[-1].id)), branch)
+    await store.runs.append(batch(record, 1, f"{SECRET} event"))
+    record = await store.save(record, (), batch(record, 2, f"{SECRET} last", ended=True))
+    lost, left = (link_to(record, head_id=head) for head in (gone[-1].id, kept[-1].id))
+    for link in (lost, left):
+        await store.links.put(link)
+    record = await store.label(record.id, owner=ALICE, pinned=True)
+    before = await store.retention.size(owners=ALICE), [one.id for one in await store.list(ALICE)]
+    await trial.reopen()
+    store = trial.store
+    holds(SECRET.encode() in await trial.raw(), "the raw content does not show what is stored")
+    ids = await store.following(record, gone[0].id)
+    saved = await store.remove(replace(record, head_id=end, branches=()), ids)
+    await store.retention.wipe()
+    holds(SECRET.encode() not in await trial.raw(), "remove leaves text of the entries in the store")
+    same(saved, replace(record, head_id=end, branches=(), revision=record.revision + 1), "the record")
+    for again in (False, True):
+        if again:
+            await trial.reopen()
+            store = trial.store
+        same(await store.get(record.id, owner=ALICE), saved, "the stored record")
+        same(await store.entries(saved), kept, "all entries")
+        same(await store.history(saved), kept, "the history")
+        same(await store.following(saved, kept[9].id), [one.id for one in kept[9:]], "what follows")
+        same(await store.search(ALICE, SECRET), [], "the hits")
+        same([link.digest for link in await store.links.of(record.id, owner=ALICE)], [left.digest], "the links")
+        same([one.id for one in await store.list(ALICE)], before[1], "the list")
+        same(await store.history(other), others, "another conversation")
+    with refused(NotFound, "the events of a run"):
+        await store.runs.events("run", owner=ALICE)
+    texts = [text async for text in store.retention.texts(ALICE)]
+    removed = sum(len(text.encode()) for text in dump_entries([*gone, *branch]))
+    less = before[0] - removed - await store.retention.size(owners=ALICE)
+    same((len(texts), 0 < less < 200), (21, True), "the texts, and the bytes less of the record")
+    more = chain(prompt("more"), after=end)
+    await grown(store, saved, more)
+    same(await store.entries(saved), [*kept, *more], "all entries after another save")
+
+
+@law("branches", "events")
+async def refused_removal_changes_nothing(trial: Trial) -> None:
+    """`remove` refuses what would leave an entry without the one before it, an old record, and a running answer."""
+    store = trial.store
+    record, entries = await started(store, "1", "2", "3")
+    ids = [one.id for one in entries]
+    first = replace(record, head_id=ids[0])
+    with refused(HistoryError, "a removal before an entry that stays"):
+        await store.remove(first, [ids[1]])
+    with refused(HistoryError, "a removal of the head"):
+        await store.remove(record, ids[1:])
+    with refused(HistoryError, "a head that is not there"):
+        await store.remove(replace(record, head_id=new_id()), ids[1:])
+    with refused(Conflict, "an old record"):
+        await store.remove(replace(first, revision=0), ids[1:])
+    with refused(NotFound, "another owner"):
+        await store.remove(replace(first, owner=MALLORY), ids[1:])
+    await store.runs.append(batch(record, 1, "event"))
+    with refused(Conflict, "a conversation with a running answer"):
+        await store.remove(first, ids[1:])
+    same(await store.get(record.id, owner=ALICE), record, "the record")
+    same(await store.entries(record), entries, "all entries")
+    same(len(await store.runs.events("run", owner=ALICE)), 1, "the events")
+    await store.runs.append(batch(record, 2, "end", ended=True))
+    saved = await store.remove(replace(record, head_id=None), ids)
+    same(await store.entries(saved), [], "the entries after all were removed")
+    same(await store.history(saved), [], "the history after all were removed")
+    again = chain(prompt("again"))
+    same(await store.history(await grown(store, saved, again)), again, "the history after another message")

@@ -6,6 +6,7 @@ test is about. The last tests compare that table with the settings and with the 
 
 import asyncio
 import gc
+import json
 import logging
 import os
 import re
@@ -44,6 +45,7 @@ from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.links import ChatLinks, LinkChoices
 from agent.web.chat.model_menu import ModelMenu
+from agent.web.chat.ratings import MOST_BYTES
 from agent.web.chat.visitor import Visitor
 from agent.web.middleware.visitor_cookie import VisitorCookies
 from agent.web.server import LogLimit, serve
@@ -435,6 +437,41 @@ async def test_upload_meets_its_limit(write: Write, name: str) -> None:
         answers = [await page.upload(*sizes, guest=guest) for sizes in requests]
     assert [answer.status_code for answer in answers] == [200] * (len(requests) - 1) + [413]
     assert sentence in answers[-1].text
+
+
+@shows("history.ratings")
+async def test_rating_names_nobody_and_has_a_text_only_if_it_may(write: Write, tmp_path: Path) -> None:
+    async with opened(write('[history]\nratings = "ratings.jsonl"')) as page:
+        assert (await page.http.get("/")).status_code == 200
+        begun = (await page.http.post("/conversations", json={"text": "!text A secret."})).json()
+        async with asyncio.timeout(30):
+            await page.conversations.live_runs.close(30)
+        chat = f"/conversations/{begun['conversation']}"
+        [turn] = (await page.http.get(f"{chat}?format=blocks")).json()["turns"]
+        path = f"{chat}/messages/{turn['id']}/rating"
+        for body in ({"good": True, "reason": " Short. "}, {"good": False, "text": True}):
+            assert (await page.http.post(path, json=body)).status_code == 204
+        assert (await page.http.post(path, json={"good": 1})).status_code == 400
+        assert (await page.http.post(path, json={"good": True, "reason": "x" * 1001})).status_code == 400
+        file = tmp_path / "data" / "ratings.jsonl"
+        assert file.stat().st_mode & 0o077 == 0
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        day, model = lines[0]["day"], f"vllm:{MODEL}"
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d", day)
+        assert lines == [
+            {"day": day, "model": model, "rating": "good", "reason": "Short."},
+            {
+                **{"day": day, "model": model, "rating": "bad", "reason": ""},
+                **{"message": "!text A secret.", "answer": "A secret."},
+            },
+        ]
+        with file.open("r+b") as full:
+            full.truncate(MOST_BYTES)
+        assert (await page.http.post(path, json={"good": True})).status_code == 429
+        assert file.stat().st_size == MOST_BYTES
+    async with opened(write()) as page:
+        assert (await page.http.get("/")).status_code == 200
+        assert (await page.http.post(path, json={"good": True})).status_code == 404
 
 
 # --- [agent] ----------------------------------------------------------------------------------------------------------

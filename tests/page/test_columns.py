@@ -105,3 +105,39 @@ def test_models_answer_side_by_side(own: App, visit: Visit, server: Running) -> 
     sent = str(server.journal()[-1]["body"]["messages"])
     assert "says the second" in sent
     assert "says the first" not in sent
+
+
+@pytest.mark.gate("A comparison can hide the names of the models until the visitor has voted.")
+def test_names_are_hidden_until_the_vote(own: App, visit: Visit) -> None:
+    visitor = visit(own.url)
+    page = visitor.page
+    compare_with(visitor, BETA)
+    blind = page.get_by_role("button", name="Blind")
+    blind.click()
+    expect(blind).to_have_attribute("aria-pressed", "true")
+    visitor.say(NEXT)
+    expect(column(visitor, "A")).to_contain_text("Red, says the")
+    expect(column(visitor, "B")).to_contain_text("Red, says the")
+    visitor.idle()
+    expect(visitor.chat).not_to_contain_text("Qwen")
+    visitor.shot("blind-ended")
+    assert grave(page) == []
+    page.reload()
+    expect(column(visitor, "A")).to_contain_text("Red, says the")
+    expect(visitor.chat).not_to_contain_text("Qwen")
+    is_first = "first" in column(visitor, "A").inner_text()
+    visitor.chat.get_by_role("button", name="A is better").click()
+    best, other = ("Qwen3-8B", "Qwen3-VL-8B-Instruct")[:: 1 if is_first else -1]
+    expect(column(visitor, best)).to_contain_text("tokens")
+    expect(column(visitor, other).get_by_role("button", name="Go on with this answer")).to_be_visible()
+    expect(visitor.chat.get_by_role("button", name="A is better")).to_have_count(0)
+    page.get_by_role("button", name="Your votes").click()
+    rows = page.get_by_role("dialog", name="Your votes").locator("tbody tr")
+    expect(rows.first).to_have_text(f"{best}1000")
+    expect(rows.last).to_have_text(f"{other}0100")
+    visitor.shot("blind-votes")
+    assert grave(page) == []
+    with page.expect_download() as saved:
+        page.get_by_role("link", name="Save as CSV").click()
+    assert saved.value.suggested_filename == "votes.csv"
+    assert saved.value.path().read_text().count("\n") == 2

@@ -5,27 +5,29 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_ai.messages import BinaryContent, ImageUrl, ModelRequest, ModelResponse, TextPart, UserPromptPart
 
-from agent.errors import Conflict, HistoryError, Limited, NotFound
+from agent.errors import Conflict, HistoryError, InputError, Limited, NotFound
 from agent.files.references import reference_of
 from agent.files.store import ROUTE, MediaStore
-from agent.history import Conversation, Entry, Note, now
+from agent.history import ChatSummary, Conversation, Entry, Note, new_id, now
 from agent.history.memory import MemoryStore
 from agent.settings import PublicSettings
-from agent.web.chat import branches
+from agent.web.chat import branches, views
 from agent.web.chat.answers import STILL_WRITING
-from agent.web.chat.branches import COPIES, Branches, hidden_after, versions_in
+from agent.web.chat.branches import COPIES, Branches, hidden_after, read_tree, versions_in
 from agent.web.chat.expiry import FOR_EVER, ExpiredConversations
 from agent.web.chat.journal import branch
 from agent.web.chat.links import pages_of
 from agent.web.chat.storage_quota import StorageQuota
-from agent.web.chat.transcript import MessageVersions, TurnVersions, is_prompt, message_text
+from agent.web.chat.transcript import MessageVersions, TurnVersions, is_prompt, message_text, to_turns
+from agent.web.chat.turns import render_turn
+from agent.web.chat.views import ChatViews
 from agent.web.chat.visitor import Visitor
 
 ANN, BOB = Visitor(owner="ann"), Visitor(owner="bob")
@@ -139,11 +141,16 @@ async def test_only_the_owner_has_branches(house: House) -> None:
     first = await house.turn("one")
     for attempt in (
         house.branches.choose("bob", house.record.id, first),
+        house.branches.erase("bob", house.record.id, first),
         house.branches.copy(BOB, house.record.id, first),
     ):
         with pytest.raises(NotFound):
             await attempt
-    for attempt in (house.branches.choose("ann", house.record.id, "x"), house.branches.copy(ANN, house.record.id, "x")):
+    for attempt in (
+        house.branches.choose("ann", house.record.id, "x"),
+        house.branches.erase("ann", house.record.id, "x"),
+        house.branches.copy(ANN, house.record.id, "x"),
+    ):
         with pytest.raises(Conflict):
             await attempt
     assert await house.store.list("bob") == []
@@ -154,6 +161,7 @@ async def test_branches_do_not_change_during_an_answer(house: House) -> None:
     house.busy.add(house.record.id)
     for attempt in (
         house.branches.choose("ann", house.record.id, first),
+        house.branches.erase("ann", house.record.id, first),
         house.branches.copy(ANN, house.record.id, first),
     ):
         with pytest.raises(Conflict) as refused:
@@ -237,6 +245,184 @@ async def test_killed_copy_is_never_seen_and_is_erased(house: House, monkeypatch
     assert await ExpiredConversations(house.store, house.media, lambda _: False).delete() == 1
     assert await house.store.entries(saves[-1]) == []
     assert [one.id for one in await house.store.list("ann")] == [house.record.id]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=14),
+    st.lists(st.integers(0, 30), min_size=1, max_size=4),
+)
+def test_erased_message_takes_what_follows_and_no_more(steps: list[tuple[int, bool]], erased: list[int]) -> None:
+    """Whatever was sent, retried and edited: the rest stays, a whole branch is shown, and every version can be."""
+
+    async def play() -> None:
+        house, place_of = House(Path("nowhere")), dict[str, str | None]()
+        sent = [await house.turn("0")]
+        for number, (place, beside) in enumerate(steps, 1):
+            entries = {entry.id: entry for entry in await house.store.entries(house.record)}
+            at = entries[sent[place % len(sent)]]
+            answer = next(entry.id for entry in entries.values() if entry.parent_id == at.id)
+            sent.append(await house.turn(str(number), after=at.parent_id if beside else answer))
+        for one in erased:
+            if not (left := [id_ for id_ in sent if id_ not in place_of]):
+                break
+            before = [entry.id for entry in await house.store.entries(house.record)]
+            gone = {*await house.store.following(house.record, left[one % len(left)])}
+            shown = house.record.head_id
+            await house.branches.erase("ann", house.record.id, left[one % len(left)])
+            place_of.update(dict.fromkeys(gone))
+            house.record = record = await house.store.get(house.record.id, owner="ann")
+            assert [one.id for one in await house.store.entries(record)] == [id_ for id_ in before if id_ not in gone]
+            assert record.head_id == shown or shown in gone
+            assert not gone & {record.head_id, *record.branches}
+            ends = {one.id for one in await house.store.entries(record)} - {
+                one.parent_id for one in await house.store.entries(record)
+            }
+            assert ends <= {record.head_id, *record.branches}, "a version is in no list of ends"
+            for id_ in (id_ for id_ in sent if id_ not in place_of):
+                await house.branches.choose("ann", record.id, id_)
+            house.record = await house.store.get(record.id, owner="ann")
+
+    asyncio.run(play())
+
+
+async def test_erased_version_leaves_the_newest_other(house: House) -> None:
+    first = await house.turn("one")
+    await house.turn("two", after=house.record.head_id)
+    edited = await house.turn("secret")
+    again = await house.turn("secret")
+    await house.branches.erase("ann", house.record.id, again)
+    assert await house.shown() == ["secret"]
+    await house.branches.choose("ann", house.record.id, first)
+    await house.branches.erase("ann", house.record.id, edited)
+    assert await house.shown() == ["one", "two"]
+    assert "secret" not in str([text async for text in house.store.retention.texts("ann")])
+    assert versions_in(await house.store.entries(house.record)) == {}
+    await house.branches.erase("ann", house.record.id, first)
+    assert (await house.shown(), house.record.head_id, house.record.title) == ([], None, "")
+    await house.turn("new")
+    assert await house.shown() == ["new"]
+
+
+async def test_title_of_an_erased_message_goes(house: House) -> None:
+    house.record = replace(house.record, title="secret")
+    first = await house.turn("secret")
+    await house.turn("other")
+    await house.branches.erase("ann", house.record.id, first)
+    assert (await house.store.get(house.record.id, owner="ann")).title == "other"
+
+
+async def test_files_and_summary_go_with_their_message(house: House) -> None:
+    first = await house.turn("one")
+    kept = await house.media.add("ann", BinaryContent(b"1", media_type="image/png"), f"{house.record.id}/{first}")
+    pictures, ids = list[str](), list[str]()
+    for number, name in enumerate((kept, "")):
+        id_ = new_id()
+        reference = f"{house.record.id}/{id_}"
+        pictures.append(name or await house.media.add("ann", BinaryContent(b"2", media_type="image/png"), reference))
+        message = ModelRequest([UserPromptPart([str(number), ImageUrl(ROUTE + pictures[-1])])])
+        entry = Entry(id=id_, parent_id=house.record.head_id, message=message, note=Note(ended="stop"))
+        await house.media.add_references("ann", {pictures[-1]: [reference, reference_of(house.record.id)]})
+        house.record = await house.store.save(replace(house.record, head_id=id_), [entry])
+        ids.append(id_)
+    summary = ChatSummary(message=ids[0], text="one")
+    house.record = await house.store.save(replace(house.record, summary=summary))
+    await house.branches.erase("ann", house.record.id, ids[1])
+    assert [*await house.media.files("ann")] == [kept]
+    assert (await house.store.get(house.record.id, owner="ann")).summary == summary
+    await house.branches.erase("ann", house.record.id, ids[0])
+    assert [*await house.media.files("ann")] == [kept], "another message has it"
+    assert (await house.store.get(house.record.id, owner="ann")).summary is None
+
+
+async def test_written_answer_is_a_version_that_says_so(house: House) -> None:
+    first = await house.turn("one")
+    await house.turn("two", after=house.record.head_id)
+    await house.branches.write(ANN, house.record.id, first, "Mine.")
+    record = await house.store.get(house.record.id, owner="ann")
+    prompt, answer = await house.store.history(record)
+    assert isinstance(answer.message, ModelResponse)
+    assert answer.message.parts == [TextPart("Mine.")]
+    assert versions_in(await house.store.entries(record))[prompt.id].answer == MessageVersions((first, prompt.id), 2)
+    [turn] = to_turns([prompt, answer])
+    assert render_turn(turn).get("caption") == "Written by you. Models read it as their own answer."
+    for wrong, kind in ((" ", InputError), ("x" * 200_001, InputError)):
+        with pytest.raises(kind):
+            await house.branches.write(ANN, record.id, prompt.id, wrong)
+    with pytest.raises(Conflict):  # it is not shown
+        await house.branches.write(ANN, record.id, first, "Again.")
+    with pytest.raises(NotFound):
+        await house.branches.write(BOB, record.id, first, "Again.")
+    house.busy.add(record.id)
+    with pytest.raises(Conflict):
+        await house.branches.write(ANN, record.id, prompt.id, "Again.")
+
+
+async def test_tree_has_each_version_with_its_place(house: House) -> None:
+    await house.turn("one")
+    place = house.record.head_id
+    two = await house.turn("two", after=place)
+    await house.turn("three", after=house.record.head_id)
+    await house.turn("2", after=place)
+    other = await house.turn("uno")
+    await house.branches.choose("ann", house.record.id, two)
+    rows, is_cut = await read_tree(house.store, await house.store.get(house.record.id, owner="ann"))
+    assert [(row.text, row.answer, row.depth, row.turns, row.is_shown) for row in rows] == [
+        ("one", "To one", 0, 1, True),
+        ("two", "To two", 1, 2, True),
+        ("2", "To 2", 1, 1, False),
+        ("uno", "To uno", 0, 1, False),
+    ]
+    assert (rows[-1].message, is_cut) == (other, False)
+
+
+async def test_tree_reads_a_bounded_part(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(30):
+        await house.turn(f"{number} {'x' * 1000}", after=house.record.head_id)
+        await house.turn(f"{number}'", after=house.record.head_id)
+    monkeypatch.setattr(branches, "TREE_BYTES", 8_000)
+    monkeypatch.setattr(branches, "PAGE", 4)
+    find, found = house.store.find, list[int]()
+
+    async def counting(*given: Any, **named: Any) -> Any:
+        entries = await find(*given, **named)
+        found.append(len(entries))
+        return entries
+
+    monkeypatch.setattr(house.store, "find", counting)
+    rows, is_cut = await read_tree(house.store, house.record)
+    assert is_cut
+    assert len(rows) == 1
+    assert 8 <= sum(found) < 60
+
+
+async def test_text_is_found_on_the_shown_branch_page_by_page(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(views, "FOUND_MESSAGES", 5)
+    monkeypatch.setattr(views, "FOUND_PAGES", 1)
+    sent = [await house.turn("Größe  ist")]
+    for number in range(6):
+        sent.append(await house.turn(f"{number} needle" if number % 2 else "hay", after=house.record.head_id))
+    await house.turn("needle aside", after=(await house.store.history(house.record))[3].id)
+    await house.branches.choose("ann", house.record.id, sent[-1])
+    reader = ChatViews(house.store, cast(Any, None), cast(Any, None), str)
+    record = await house.store.get(house.record.id, owner="ann")
+
+    async def found(query: str) -> tuple[list[tuple[str, bool, int]], int]:
+        hits, after, calls = list[tuple[str, bool, int]](), "", 0
+        while after is not None:
+            some, after = await reader.find("ann", record.id, query, after)
+            hits += [(hit.message, hit.is_answer, hit.count) for hit in some]
+            calls += 1
+        return hits, calls
+
+    hits, calls = await found("Needle")
+    assert hits == [(sent[number], is_answer, 1) for number in (6, 4, 2) for is_answer in (True, False)]
+    assert calls > 2
+    assert await found("GRÖSSE ist") == ([(sent[0], True, 1), (sent[0], False, 1)], calls)
+    assert (await found("nowhere"))[0] == []
+    with pytest.raises(NotFound):
+        await reader.find("bob", record.id, "needle")
+    with pytest.raises(NotFound):
+        await reader.find("ann", record.id, "needle", "x")
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=14), st.integers(0, 30))

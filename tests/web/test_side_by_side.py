@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from agent.errors import AgentError, Conflict, HistoryError, InputError, Limited, NotFound
 from agent.files.store import MediaStore
-from agent.history import Conversation, Entry, Note
+from agent.history import Conversation, Entry, Note, Vote
 from agent.history.codec import dump_conversation, dump_entries
 from agent.history.memory import MemoryStore
 from agent.i18n.translator import ENGLISH
@@ -33,7 +33,7 @@ from agent.web.chat.answers import LiveRun
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import OtherModels
 from agent.web.chat.sent_message import MessageId
-from agent.web.chat.side_by_side import columns_of
+from agent.web.chat.side_by_side import columns_of, pairs, tally, votes_table
 from agent.web.chat.temporary_stores import TemporaryMedia, TemporaryMemory, TemporaryStore
 from agent.web.chat.transcript import is_prompt, message_text
 from agent.web.chat.visitor import Visitor
@@ -57,6 +57,7 @@ SERVER = Config(
         **{f"{name}: {AGAIN}": f"!text {name} knows why." for name in NAMES},
         **{f"{name}: {SLOW}": f"!tokens 40 hold 10 {name}" for name in NAMES},
         "beta: Fail.": "!status 400",
+        "beta: Unknown.": "!status 404",
         "alpha: Fail first.": "!status 400",
         "beta: Fail first.": "!text I did not.",
         "alpha: Cut.": "!tokens 30 hold 10 again",
@@ -129,6 +130,101 @@ async def house(server: Running, tmp_path: Path) -> AsyncIterator[House]:
     made = House(tmp_path, server)
     yield made
     await made.page.aclose()
+
+
+def told(value: object) -> list[str]:
+    """Return the names of models in what a page receives."""
+    return [name for name in NAMES if name in json.dumps(value).lower()]
+
+
+@pytest.mark.parametrize("text", ["!text Yes.", "Unknown."])
+async def test_page_gets_no_name_before_the_vote(house: House, text: str) -> None:
+    """Neither the stream of the answers, nor the stored turn, nor the tree has a name, and each has them afterwards."""
+    async with client_of(house) as client:
+        others = [{"model": f"vllm:{name}"} for name in NAMES[1:]]
+        body = {"text": text, "settings": {"model": "vllm:alpha"}, "compare": others, "blind": True}
+        begun = (await client.post("/conversations", json=body)).json()
+        frames = (await client.get(f"/runs/{begun['run']}/events?format=blocks")).text
+    chat = begun["conversation"]
+    await house.settle()
+    [turn] = await house.turns(chat)
+    assert [one["name"] for one in turn["columns"]] == ["A", "B", "C"]
+    assert told(turn) == []
+    assert told(frames) == []
+    assert told([str(row) for row in (await house.page.views.tree("ann", chat))[0]]) == []
+    assert [one for column in turn["columns"] for one in ("caption", "model") if one in column] == []
+    choices = [button["value"]["choice"] for button in turn["buttons"]]
+    assert choices == ["0", "1", "2", "tie", "bad"]
+    for wrong in ("3", "", "-1", "alpha"):
+        with pytest.raises(InputError):
+            await house.page.vote("ann", chat, turn["id"], wrong)
+    with pytest.raises(NotFound):
+        await house.page.vote("bob", chat, turn["id"], "0")
+    await house.page.vote("ann", chat, turn["id"], "1")
+    [shown] = await house.turns(chat)
+    assert sorted(told(shown)) == sorted(NAMES)
+    assert "buttons" not in shown
+    assert all("caption" in column for column in shown["columns"] if "error" not in str(column["bubbles"]))
+    with pytest.raises(Conflict):
+        await house.page.vote("ann", chat, turn["id"], "tie")
+    [vote] = await house.page.votes("ann")
+    names = [column["name"].lower() for column in shown["columns"]]
+    assert [model.removeprefix("vllm:") for model in vote.models] == names, "the columns have another order"
+    assert await house.page.votes("bob") == []
+
+
+async def test_order_of_hidden_models_is_drawn_by_lot(house: House) -> None:
+    orders = set[str]()
+    for _ in range(40):
+        chat = await house.ask(ASK, is_blind=True)
+        orders.add(text_of((await house.turns(chat))[0]["columns"][0]))
+        if len(orders) == 2:
+            return
+    pytest.fail("the first model was always the same")
+
+
+async def test_votes_are_exported_imported_and_deleted_with_their_chat(house: House) -> None:
+    chat = await house.ask(ASK, is_blind=True)
+    [turn] = await house.turns(chat)
+    await house.page.vote("ann", chat, turn["id"], "0")
+    exporter = Exporter(house.store, house.page.media, "ann", ENGLISH)
+    pieces = [piece async for piece in (await exporter.one(chat, "json")).pieces]
+    [_, fields, *_] = json.loads(b"".join(pieces))
+    copy = read_conversation(fields, lambda _: None)
+    await house.store.save(replace(copy.record, owner="bob"), copy.entries)
+    assert [vote.models for vote in await house.page.votes("bob")] == [
+        vote.models for vote in await house.page.votes("ann")
+    ]
+    [shown] = (await view_of(house.page, "bob", copy.record.id)).turns
+    assert {one["name"] for one in shown["columns"]} == {"Alpha", "Beta"}
+    await house.page.list.delete("ann", chat)
+    assert await house.page.votes("ann") == []
+
+
+def test_tally_counts_each_model_and_pair() -> None:
+    def vote(choice: str, *models: str) -> Vote:
+        return Vote(message="m", models=models, choice=choice)
+
+    votes = [vote("0", "a", "b"), vote("1", "a", "b", "c"), vote("tie", "b", "a"), vote("bad", "a", "=c")]
+    assert tally(votes) == {
+        "a": {"won": 1, "lost": 1, "tied": 1, "bad": 1},
+        "b": {"won": 1, "lost": 1, "tied": 1, "bad": 0},
+        "=c": {"won": 0, "lost": 0, "tied": 0, "bad": 1},
+        "c": {"won": 0, "lost": 1, "tied": 0, "bad": 0},
+    }
+    assert pairs(votes) == [
+        {"models": ["a", "b"], "first": 1, "second": 1, "neither": 1},
+        {"models": ["b", "c"], "first": 1, "second": 0, "neither": 0},
+        {"models": ["=c", "a"], "first": 0, "second": 0, "neither": 1},
+    ]
+    rows = [row.split(",") for row in votes_table(votes).splitlines()]
+    assert [row[1:] for row in rows] == [
+        ["choice", "best", "model_a", "model_b", "model_c", "model_d"],
+        ["0", "a", "a", "b"],
+        ["1", "b", "a", "b", "c"],
+        ["tie", "", "b", "a"],
+        ["bad", "", "a", "'=c"],
+    ]
 
 
 async def test_each_model_answers_on_a_branch_of_one_chat(house: House) -> None:

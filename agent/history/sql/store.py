@@ -21,6 +21,7 @@ from agent.history.codec import (
 from agent.history.contract import LinkStore, RetentionStore, RunStore, delete_vectors
 from agent.history.records import (
     CHANGED_ELSEWHERE,
+    KEPT_FOLLOWS,
     LEASE_SECONDS,
     NO_CONVERSATION,
     NO_ENTRY,
@@ -517,6 +518,28 @@ _PUT_ENTRY = (
     "INSERT INTO entries (conversation_id, id, parent_id, entry) VALUES (:conversation, :id, :parent_id, :entry)"
 )
 _PUT_TEXT = "INSERT INTO entry_texts (conversation_id, entry_id, text) VALUES (:conversation, :id, :text)"
+# Erasing single entries. `:ids` are theirs.
+_LOCK_TO_REMOVE = f"""
+SELECT revision, title, pinned,
+    EXISTS (SELECT 1 FROM runs WHERE conversation_id = :id AND ended_at IS NULL) AS is_answering
+FROM conversations WHERE id = :id AND owner = :owner AND {LIVE} FOR UPDATE OF conversations
+"""
+_KEPT_AFTER = """
+SELECT 1 FROM entries
+WHERE conversation_id = :id AND parent_id IN LIST(:ids) AND NOT id IN LIST(:ids) LIMIT 1
+"""
+_BYTES_OF = """
+SELECT CAST(coalesce(sum(octet_length(entry)), 0) AS BIGINT) FROM entries
+WHERE conversation_id = :id AND id IN LIST(:ids)
+"""
+_HAS_ENTRY = "SELECT 1 FROM entries WHERE conversation_id = :id AND id = :head_id"
+_LINKS_TO = "SELECT digest, link FROM links WHERE conversation_id = :id"
+_REMOVE_LINKS = "DELETE FROM links WHERE digest IN LIST(:ids)"
+_REMOVE_ENTRIES = (
+    "DELETE FROM entry_texts WHERE conversation_id = :id AND entry_id IN LIST(:ids)",
+    "DELETE FROM entries WHERE conversation_id = :id AND id IN LIST(:ids)",
+    "DELETE FROM runs WHERE conversation_id = :id",
+)
 
 # Search
 
@@ -598,6 +621,11 @@ class SqlStore:
             if record.revision or not await self._database.finish_erasing(record.id):
                 raise
         return await self._database.write(work, is_end=is_end)
+
+    async def remove(self, record: Conversation, entry_ids: Collection[str]) -> Conversation:
+        saved, text = next_revision(record, (), self._database.clock())
+        saving = _Saving(saved, text, (), (), (), is_old=True)
+        return await self._database.erase(partial(_remove, saving, [*entry_ids]))
 
     async def get(self, conversation_id: str, *, owner: str) -> Conversation:
         return await _one(self._database, await self._database.rows(_GET, id=conversation_id, owner=owner))
@@ -810,6 +838,30 @@ async def _one(database: Database, rows: Sequence[Row]) -> Conversation:
     if not rows:
         raise NotFound(NO_CONVERSATION)
     return (await _records(database, rows))[0]
+
+
+def _remove(saving: _Saving, ids: list[str]) -> Steps[Conversation]:
+    """Erase entries and store the record, in a transaction that locks the conversation."""
+    record = saving.record
+    values: Values = {"id": record.id, "owner": record.owner, "ids": ids}
+    stored = yield _LOCK_TO_REMOVE, values
+    if not stored:
+        raise NotFound(NO_CONVERSATION)
+    ((revision, title, pinned, is_answering),) = stored
+    if revision != record.revision - 1 or is_answering:
+        raise Conflict(CHANGED_ELSEWHERE)
+    is_headless = record.head_id is not None and not (yield _HAS_ENTRY, {"id": record.id, "head_id": record.head_id})
+    if is_headless or record.head_id in ids or (yield _KEPT_AFTER, values):
+        raise HistoryError(KEPT_FOLLOWS)
+    removed = (yield _BYTES_OF, values)[0][0]
+    links = [row[0] for row in (yield _LINKS_TO, values) if load_link(row[1]).head_id in ids]
+    for statement in _REMOVE_ENTRIES:
+        yield statement, values
+    if links:
+        yield _REMOVE_LINKS, {"ids": links}
+    record = replace(record, title=title, pinned=bool(pinned))
+    yield _UPDATE, {**saving.values(record), "bytes": len(saving.text.encode()) - removed}
+    return record
 
 
 def _check_order(record: Conversation, entries: Sequence[Entry]) -> None:

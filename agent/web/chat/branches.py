@@ -6,21 +6,24 @@ Those with the same content are the same question, and their answers are version
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence, Set
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from pydantic_ai.messages import AudioUrl, DocumentUrl, ImageUrl, TextContent, UserContent
+from pydantic_ai.messages import AudioUrl, DocumentUrl, ImageUrl, ModelResponse, TextContent, TextPart, UserContent
 
-from agent.errors import AgentError, Conflict, NotFound
+from agent.errors import AgentError, Conflict, InputError, NotFound
 from agent.files.long_documents import without_passages
-from agent.files.references import references_in
+from agent.files.references import reference_of, references_in
 from agent.files.store import MediaStore
-from agent.history import NO_CONVERSATION, Conversation, Entry, HistoryStore, now
+from agent.history import MOST_MODELS, NO_CONVERSATION, Conversation, Entry, HistoryStore, Note, new_id, now
+from agent.history.search import searchable_text
+from agent.messages.repair import count_bytes
 from agent.system.request_queue import RequestQueue, acting_for
-from agent.system.threads import PREPARING, run_to_completion
+from agent.system.threads import LOOKS, PREPARING, run_to_completion
 from agent.transfer.document import Branch
 from agent.web.chat.answers import STILL_WRITING
+from agent.web.chat.attachments import WRITE_FIRST, check_length
 from agent.web.chat.expiry import RetentionPeriods, hidden
 from agent.web.chat.journal import branch
 from agent.web.chat.links import pages_of
@@ -35,6 +38,12 @@ from agent.web.chat.visitor import Visitor
 
 log = logging.getLogger(__name__)
 
+TREE_BYTES, TREE_MESSAGES, MOST_ROWS = 8_000_000, 5_000, 200
+"""The most text and messages that are read for a tree, and the most rows of it."""
+ROW_CHARACTERS = 80
+"""The characters of an answer in a row of the tree."""
+PAGE = 200
+"""Messages that are read at once for a tree, or for their files before they are erased."""
 COPIES = 2
 """Chats that are copied at once. Others wait, and visitors take turns."""
 
@@ -74,6 +83,84 @@ class Branches:
         for first in begins[1:] and begins:  # with only one, the chat begins as before
             if entry_id in await self._store.following(record, first.id):
                 await rename(self._store, record, first, begins)
+
+    async def erase(self, owner: str, conversation: str | None, entry_id: str) -> None:
+        """Erase this version of a message, with the same message to other models, and all that follows on any branch.
+
+        The newest other version is shown then, or else what was before it. Raises `Conflict` and `NotFound`.
+        """
+        record = await self._read(owner, conversation)
+        asked = [one for one in await self._store.find(record, ids=[entry_id]) if is_prompt(one)]
+        if not asked:
+            raise Conflict(MESSAGE_GONE)
+        same = await self._store.find(record, ids={entry_id, *asked[0].note.compared[:MOST_MODELS]})
+        gone = {id_ for one in same if is_prompt(one) for id_ in await self._store.following(record, one.id)}
+        left = await self._without(record, asked[0], gone)
+        references = dict[str, set[str]]()
+        ids = [*gone]
+        for at in range(0, len(ids), PAGE):
+            entries = await self._store.find(record, ids=ids[at : at + PAGE])
+            for id_, names in (await PREPARING.run(references_in, record.id, entries)).items():
+                references.setdefault(id_, {reference_of(record.id)}).update(names)
+        await self._entitle(left, gone)
+        await run_to_completion(self._erase(left, ids, references))
+
+    async def _without(self, record: Conversation, entry: Entry, gone: Set[str]) -> Conversation:
+        """Return the record as it is without these entries, which begin with `entry`."""
+        head = record.head_id
+        if head in gone:
+            beside = await self._store.find(record, after=[entry.parent_id])
+            others = [one.id for one in beside if is_prompt(one) and one.id not in gone]
+            left = await self._store.following(record, others[-1]) if others else ()
+            head = next((id_ for id_ in reversed(left) if id_ not in gone), entry.parent_id)
+            record = branch(record, head)
+        ends = tuple(end for end in record.branches if end not in gone and end != head)
+        summary = record.summary if record.summary and record.summary.message not in gone else None
+        return replace(record, branches=ends, summary=summary)
+
+    async def _entitle(self, left: Conversation, gone: Set[str]) -> None:
+        """Change a title that is about an erased message. One that was written stays, if messages stay."""
+        begins = await self._store.find(left, after=[None])
+        stay = [one for one in begins if one.id not in gone]
+        if not stay:
+            await self._store.label(left.id, owner=left.owner, title="")
+        elif len(stay) < len(begins):
+            shown = [one for one in stay if left.head_id in await self._store.following(left, one.id)]
+            await rename(self._store, left, (shown or stay)[-1], begins)
+
+    async def _erase(self, record: Conversation, ids: Sequence[str], references: Mapping[str, set[str]]) -> None:
+        await self._store.remove(record, ids)
+        try:
+            await self._media.remove_references(record.owner, references)
+        except OSError:  # housekeeping removes files that no message names
+            log.exception("the files of erased messages could not be removed")
+
+    async def write(self, visitor: Visitor, conversation: str | None, entry_id: str, text: str) -> None:
+        """Store an answer that the visitor has written, as a version of the answer to this message on the shown branch.
+
+        Raises `Conflict`, `NotFound`, `InputError`, and `Limited` if there is no room for it.
+        """
+        if not text.strip():
+            raise InputError(WRITE_FIRST)
+        check_length(text)
+        record = await self._read(visitor.owner, conversation)
+        found = [one for one in await self._store.find(record, ids=[entry_id]) if is_prompt(one)]
+        if not found or record.head_id not in await self._store.following(record, entry_id):
+            raise Conflict(MESSAGE_GONE)
+        note = Note(run_id=new_id(), attachments=found[0].note.attachments)
+        prompt = replace(found[0], id=new_id(), note=note)
+        ended = replace(note, ended="stop", attachments=(), is_written=True)
+        answer = Entry(parent_id=prompt.id, message=ModelResponse([TextPart(text)]), note=ended)
+        record = replace(branch(record, answer.id), expires_at=self._periods.until(record.owner, running=False))
+        quota = self._temporary if self._temporary is not None and is_temporary(record.id) else self._quota
+        async with quota.reservation(visitor) as reserve:
+            await reserve(count_bytes(prompt.message) + count_bytes(answer.message))
+            named = await PREPARING.run(references_in, record.id, [prompt])
+            await self._media.add_references(record.owner, named)
+            await run_to_completion(self._add(record, [prompt, answer]))
+
+    async def _add(self, record: Conversation, entries: Sequence[Entry]) -> None:
+        await self._store.save(record, entries)
 
     async def copy(self, visitor: Visitor, conversation: str | None, entry_id: str) -> str:
         """Store a new conversation with the messages up to the answer to this one, and return its id.
@@ -164,6 +251,79 @@ class Branches:
         if await self._is_answered(record.id, owner):
             raise Conflict(STILL_WRITING)
         return record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchRow:
+    """A version of a message in the tree of a chat: the id of the message, its first words and those of its answer.
+
+    `model` wrote the answer. `turns` counts the messages of the visitor up to the next versions, and `depth` the
+    versions before. `is_shown` is True on the branch that is shown.
+    """
+
+    message: str
+    text: str
+    answer: str
+    model: str
+    turns: int
+    depth: int
+    is_shown: bool
+
+
+async def read_tree(store: HistoryStore, record: Conversation) -> tuple[list[BranchRow], bool]:
+    """Return the versions in a conversation in the order of a tree, and if there are older ones that were not read.
+
+    The newest messages are read, up to `TREE_BYTES` and `TREE_MESSAGES` of them.
+    """
+    ids = await store.following(record, None)
+    entries, size, left = dict[str, Entry](), 0, list(ids[-TREE_MESSAGES:])
+    while left and size < TREE_BYTES:
+        page = left[-PAGE:]
+        found = await store.find(record, ids=page, most_bytes=TREE_BYTES // 8)
+        size += await LOOKS.run(_bytes_of, found)
+        entries |= {one.id: one for one in found}
+        left = left[:-PAGE] + [id_ for id_ in page if found and id_ not in entries]
+    rows = await LOOKS.run(_rows, [entries[id_] for id_ in ids if id_ in entries], record)
+    return rows[:MOST_ROWS], len(entries) < len(ids) or len(rows) > MOST_ROWS
+
+
+def _bytes_of(entries: Sequence[Entry]) -> int:
+    return sum([count_bytes(one.message) for one in entries])
+
+
+def _rows(entries: Sequence[Entry], record: Conversation) -> list[BranchRow]:
+    head_id, voted = record.head_id, {vote.message for vote in record.votes}
+    by_id, nexts = {one.id: one for one in entries}, defaultdict[str | None, list[Entry]](list)
+    for one in entries:
+        nexts[one.parent_id].append(one)
+    shown = set[str]()
+    while head_id in by_id:
+        shown.add(head_id)
+        head_id = by_id[head_id].parent_id
+    versions = Counter(one.parent_id for one in entries if is_prompt(one))
+    rows, begins = list[BranchRow](), [one for one in entries if one.parent_id not in by_id]
+    left = [(one, 0, -1) for one in reversed(begins)]
+    while left:
+        one, depth, row = left.pop()
+        if is_prompt(one):
+            if versions[one.parent_id] > 1 or row < 0:
+                depth, row = depth + (row >= 0), len(rows)
+                row_ = _row(one, nexts, depth, is_shown=one.id in shown)
+                is_hidden = one.note.is_blind and voted.isdisjoint(one.note.compared)
+                rows.append(replace(row_, model="") if is_hidden else row_)
+            rows[row] = replace(rows[row], turns=rows[row].turns + 1)
+        left += [(next_, depth, row) for next_ in reversed(nexts[one.id])]
+    return rows
+
+
+def _row(entry: Entry, nexts: Mapping[str | None, Sequence[Entry]], depth: int, *, is_shown: bool) -> BranchRow:
+    answer, model, after = "", entry.note.model, [*nexts.get(entry.id, ())]
+    while after and not answer and not is_prompt(after[-1]):
+        answer, model = searchable_text(after[-1]), after[-1].note.model or model
+        after = [*nexts.get(after[-1].id, ())]
+    first = " ".join(answer[: 10 * ROW_CHARACTERS].split())[:ROW_CHARACTERS]
+    words = first_words(entry)
+    return BranchRow(message=entry.id, text=words, answer=first, model=model, turns=0, depth=depth, is_shown=is_shown)
 
 
 async def hidden_after(store: HistoryStore, record: Conversation, entries: Sequence[Entry]) -> str:

@@ -9,6 +9,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
+from random import SystemRandom
 from typing import Any, cast
 
 from pydantic_ai.messages import ModelResponse, UserContent
@@ -18,7 +19,18 @@ from agent.files.long_documents import without_passages
 from agent.files.references import with_data
 from agent.files.store import MediaStore
 from agent.files.transcribe import ReportProgress, Transcriber
-from agent.history import MOST_MODELS, NO_CONVERSATION, ChatSummary, Conversation, Entry, HistoryStore, new_id
+from agent.history import (
+    ALL_BAD,
+    MOST_MODELS,
+    NO_CONVERSATION,
+    TIE,
+    ChatSummary,
+    Conversation,
+    Entry,
+    HistoryStore,
+    Vote,
+    new_id,
+)
 from agent.i18n.text import _
 from agent.i18n.translator import Translator
 from agent.messages.prompt import Prompt
@@ -44,7 +56,7 @@ from agent.web.chat.permit import AnswerPermit, AnswerRuns, LostAnswer, RunSetup
 from agent.web.chat.questions import MESSAGE_GONE, QuestionId, Replies, parse_answer, with_below
 from agent.web.chat.recovery import GOES_ON, LOST
 from agent.web.chat.sent_message import NO_MESSAGE_ID, MessageId, SentFile, has_typed_text, sent_files, typed_text
-from agent.web.chat.side_by_side import AnswerBranch, BranchJournal, SharedRecord, begins_of
+from agent.web.chat.side_by_side import AnswerBranch, BranchJournal, SharedRecord, begins_of, is_hidden
 from agent.web.chat.storage_quota import StorageQuota, size_of
 from agent.web.chat.stored_entries import CHAT_CHANGED, last_prompt, last_turn, record_of, waits_for_answer
 from agent.web.chat.system_prompt import adapt_prompt, own_prompt
@@ -59,13 +71,13 @@ class StorageStatus:
     """`is_away` is True while the server of the store was away at the last look."""
 
     def __init__(self, store: HistoryStore) -> None:
-        self._store = store
+        self.store = store
         self.is_away = False
 
     async def check(self) -> None:
         """Look again."""
         try:
-            await self._store.list(new_id(), limit=1)
+            await self.store.list(new_id(), limit=1)
             self.is_away = False
         except StoreUnavailable:
             self.is_away = True
@@ -74,6 +86,8 @@ class StorageStatus:
 log = logging.getLogger(__name__)
 
 Parts = list[UserContent]
+VOTED_CHATS, VOTES_PAGE = 5_000, 200
+"""The newest chats whose votes are counted, and how many of them are read at once."""
 WINDOWS = 2
 """Chats whose use of a window is counted at once. Others wait, and visitors take turns."""
 CONTINUE = _("Continue exactly where you stopped.")
@@ -86,10 +100,14 @@ BEGUN_AGAIN = _("The server process was lost in the middle; another one has begu
 
 @dataclass(frozen=True)
 class OtherModels:
-    """The other models that answer a message. `each_from_own`: each goes on from its own answer to the last one."""
+    """The other models that answer a message. `each_from_own`: each goes on from its own answer to the last one.
+
+    `is_blind`: their order is drawn by lot, and their names are hidden until the visitor votes.
+    """
 
     choices: Sequence[Choices]
     each_from_own: bool = True
+    is_blind: bool = False
 
 
 async def _keep_failed(failed: Sequence[tuple[RunSetup, LiveRun]]) -> None:
@@ -261,7 +279,10 @@ class Conversations:
                 raise Conflict(_("Answer the model's question first."))
             return await self.answer(visitor, conversation, str((value or {}).get("text") or ""), choices)
         if others is not None:
-            return await self._send_to_all(visitor, record, value, [choices, *others.choices], others, report, message)
+            each = [choices, *others.choices]
+            if others.is_blind:
+                SystemRandom().shuffle(each)
+            return await self._send_to_all(visitor, record, value, each, others, report, message)
         async with self.runs.permit(visitor, choices, conversation) as permit:
             parts = await self._parts(value, choices, permit, report)
             if files:  # reading them can take minutes, in which the chat can go on elsewhere
@@ -302,7 +323,8 @@ class Conversations:
         async def begins(record: Conversation, models: Sequence[str]) -> Sequence[str | None]:
             return await begins_of(self.store, record, models, each_from_own=others.each_from_own)
 
-        return await self._answer_side_by_side(visitor, record, choices, parts, begins, message)
+        blind = others.is_blind
+        return await self._answer_side_by_side(visitor, record, choices, parts, begins, message, is_blind=blind)
 
     async def _edit_for_all(
         self, visitor: Visitor, record: Conversation, entries: Sequence[Entry], text: str, choices: Choices, notice: str
@@ -319,7 +341,10 @@ class Conversations:
             return [entry.parent_id for entry in entries]
 
         each = [replace(choices, model=entry.note.model) for entry in entries]
-        return await self._answer_side_by_side(visitor, record, each, parts, begins, NO_MESSAGE_ID, notice)
+        blind = is_hidden(entries[0], record.votes)
+        return await self._answer_side_by_side(
+            *(visitor, record, each, parts, begins, NO_MESSAGE_ID), is_blind=blind, notice=notice
+        )
 
     async def _answer_side_by_side(
         self,
@@ -329,6 +354,8 @@ class Conversations:
         parts_of: Callable[[int, AnswerPermit], Awaitable[Parts]],
         begins_in: Callable[[Conversation, Sequence[str]], Awaitable[Sequence[str | None]]],
         message: MessageId,
+        *,
+        is_blind: bool,
         notice: str = "",
     ) -> LiveRun:
         """Let several models answer. `parts_of` returns the message to one, and `begins_in` what each follows."""
@@ -350,7 +377,7 @@ class Conversations:
                 await self.runs.set_up(
                     *(replace(record, head_id=begin), one, permit, parts),
                     message=MessageId(ids[place]),
-                    branch=AnswerBranch(shared, place, ids),
+                    branch=AnswerBranch(shared, place, ids, is_blind),
                     before=LostAnswer(notice=notice),
                 )
                 for place, (begin, one, permit, parts) in enumerate(
@@ -534,6 +561,43 @@ class Conversations:
         entry, _, _ = await self._find_last(owner, conversation, entry_id)
         async for file in sent_files(entry, self.media, owner):
             yield file
+
+    async def vote(self, owner: str, conversation: str | None, entry_id: str, choice: str) -> None:
+        """Store which answer is the best one, and show the models' names. Raises `Conflict` and `InputError`."""
+        for _attempt in range(SAVES):
+            record = await self._idle(owner, conversation)
+            found = [one for one in await self.store.find(record, ids=[entry_id]) if one.note.is_blind]
+            if not found:
+                raise Conflict(MESSAGE_GONE)
+            if not is_hidden(found[0], record.votes):
+                raise Conflict(_("You have voted on these answers already."))
+            ids = found[0].note.compared
+            models = {one.id: one.note.model for one in await self.store.find(record, ids=ids)}
+            given = tuple(models[id_] for id_ in ids if id_ in models)
+            if choice not in (*map(str, range(len(given))), TIE, ALL_BAD):
+                raise InputError(f"Send the number of an answer, {TIE!r} or {ALL_BAD!r} as choice.")
+            with suppress(Conflict):
+                vote = Vote(message=entry_id, models=given, choice=choice)
+                await self.store.save(replace(record, votes=(*record.votes, vote)))
+                return
+        raise Conflict(CHAT_CHANGED)
+
+    async def votes(self, owner: str) -> Sequence[Vote]:
+        """Return the votes in the owner's newest chats, the newest first."""
+        found = list[Vote]()
+        for offset in range(0, VOTED_CHATS, VOTES_PAGE):
+            page = await self.store.list(owner, limit=VOTES_PAGE, offset=offset)
+            found += [vote for record in page for vote in record.votes]
+            if len(page) < VOTES_PAGE:
+                break
+        return sorted(found, key=lambda vote: vote.at, reverse=True)
+
+    async def erase(self, owner: str, conversation: str | None, entry_id: str) -> None:
+        """Erase a version of a message and all that follows it, see `Branches.erase`."""
+        await self.branches.erase(owner, conversation, entry_id)
+        if conversation is not None:
+            self.runs.histories.forget(conversation)
+            self.replies.forget(conversation)
 
     def forget(self, owner: str, conversations: Iterable[str]) -> None:
         """Forget what is only in memory: the owner's keys, settings and address, and these erased conversations."""

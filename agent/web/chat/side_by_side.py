@@ -5,15 +5,17 @@ Each answer is a branch of the conversation. Their messages are marked as one by
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from csv import writer
 from dataclasses import dataclass, replace
-from itertools import islice, takewhile
+from io import StringIO
+from itertools import combinations, islice, takewhile
 from typing import Any, Protocol
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
 
 from agent.files.references import reference_of, with_references
-from agent.history import MOST_MODELS, Conversation, Entry, HistoryStore, Note, RunEvents
+from agent.history import ALL_BAD, MOST_MODELS, TIE, Conversation, Entry, HistoryStore, Note, RunEvents, Vote
 from agent.messages.repair import count_bytes
 from agent.web.chat.answers import RunningAnswer
 from agent.web.chat.journal import StoreJournal
@@ -22,6 +24,8 @@ from agent.web.chat.transcript import ConversationTurn, is_prompt, to_turns
 
 PAGE, MOST_ENTRIES = 200, 1000
 """The messages of an answer that are read at once, and the most that are shown of one."""
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""What begins a formula in a table."""
 MOST_FOLLOWING = 10_000
 """The messages that can follow those of the shown columns. The columns after them are not shown, and neither are those
 after `VIEW_BYTES` of text."""
@@ -78,16 +82,24 @@ class SharedRecord:
 
 @dataclass(frozen=True)
 class AnswerBranch:
-    """The place of one answer in a shared record. `ids` are those of the messages to all models."""
+    """The place of one answer in a shared record. `ids` are those of the messages to all models.
+
+    `is_blind`: the names of the models are hidden until the visitor votes.
+    """
 
     shared: SharedRecord
     place: int
     ids: tuple[str, ...]
+    is_blind: bool = False
 
     @property
     def id(self) -> str:
         """The id of the message to this model."""
         return self.ids[self.place]
+
+    def marked(self, note: Note) -> Note:
+        """Return the note of the message to this model."""
+        return replace(note, compared=self.ids, is_blind=self.is_blind)
 
 
 class BranchJournal(StoreJournal):
@@ -99,14 +111,14 @@ class BranchJournal(StoreJournal):
 
     async def write(self, message: ModelMessage, note: Note) -> None:
         """Implement `StoreJournal.write`. The first message gets the mark."""
-        await super().write(message, note if self.first_write.done() else replace(note, compared=self._branch.ids))
+        await super().write(message, note if self.first_write.done() else self._branch.marked(note))
 
     async def keep_failed(self, content: Any, note: Note) -> None:
         """Store the message of an answer that could not begin. `note` says why."""
         id_ = self._branch.id
         message = ModelRequest([UserPromptPart(content)])
         kept = await with_references(self._media, self.record.owner, message, reference_of(self.record.id, id_))
-        marked = replace(note, compared=self._branch.ids)
+        marked = self._branch.marked(note)
         await self._add(Entry(id=id_, parent_id=self.record.head_id, message=kept, note=marked), None)
 
     async def _add(self, entry: Entry, events: RunEvents | None) -> Conversation:
@@ -176,18 +188,24 @@ async def _turn_of(
     return turn
 
 
+def is_hidden(entry: Entry, votes: Iterable[Vote]) -> bool:
+    """Return True if the name of the model that answers this message is hidden: the visitor has not voted."""
+    return entry.note.is_blind and all(vote.message not in entry.note.compared for vote in votes)
+
+
 def with_columns(
-    turns: Sequence[ConversationTurn], columns: Columns, name_of: Callable[[str], str]
+    turns: Sequence[ConversationTurn], columns: Columns, name_of: Callable[[str], str], votes: Iterable[Vote] = ()
 ) -> list[ConversationTurn]:
     """Return the turns with the answers that are shown side by side."""
 
-    def stored(turn: ConversationTurn) -> ConversationTurn:
-        answers = columns.get(turn.user.id, ()) if turn.user else ()
+    def stored(turn: ConversationTurn, user: Entry) -> ConversationTurn:
+        answers = columns.get(user.id, ())
         others = [to_turns(answer)[-1] for answer in answers]
         named = [replace(one, model_name=name_of(one.model) if one.model else "") for one in others]
-        return replace(turn, columns=tuple(turn if _is_same(one, turn) else one for one in named))
+        both = tuple(turn if _is_same(one, turn) else one for one in named)
+        return replace(turn, columns=both, is_blind=is_hidden(user, votes))
 
-    return [stored(turn) if turn.user and turn.user.id in columns else turn for turn in turns]
+    return [stored(turn, turn.user) if turn.user and turn.user.id in columns else turn for turn in turns]
 
 
 def _has_failed(turn: ConversationTurn) -> bool:
@@ -247,8 +265,43 @@ class ColumnsTurn:
         columns = [self._column(one, watched_since) for one in self._shown.columns]
         shown = next(one for one in columns if _is_same(one, self._shown))
         note = None if any(one.note is None for one in columns) else shown.note
-        return replace(shown, note=note, columns=tuple(columns), versions=self._shown.versions)
+        return replace(
+            shown, note=note, columns=tuple(columns), versions=self._shown.versions, is_blind=self._shown.is_blind
+        )
 
     def _column(self, stored: ConversationTurn, watched_since: float) -> ConversationTurn:
         running = self._running.get(stored.user.id) if stored.user else None
         return stored if running is None else replace(running.turn(watched_since), wait=running.live.waiting)
+
+
+def tally(votes: Iterable[Vote]) -> dict[str, dict[str, int]]:
+    """Return how often each model has won, lost, tied and was bad with all others."""
+    counts = defaultdict[str, dict[str, int]](lambda: dict.fromkeys(("won", "lost", "tied", "bad"), 0))
+    for vote in votes:
+        for number, model in enumerate(vote.models):
+            won = "won" if vote.choice == str(number) else "lost"
+            counts[model][{TIE: "tied", ALL_BAD: "bad"}.get(vote.choice, won)] += 1
+    return dict(sorted(counts.items(), key=lambda one: (-one[1]["won"], one[1]["lost"], one[0])))
+
+
+def pairs(votes: Iterable[Vote]) -> list[dict[str, Any]]:
+    """Return for each two models how often the first one was better, the second one, and neither."""
+    counts = dict[tuple[str, str], list[int]]()
+    for vote in votes:
+        best = vote.models[int(vote.choice)] if vote.choice.isdigit() else ""
+        for one, other in combinations(sorted(vote.models), 2):
+            if best in (one, other, ""):
+                counts.setdefault((one, other), [0, 0, 0])[(one, other, "").index(best)] += 1
+    return [{"models": [*both], "first": a, "second": b, "neither": c} for both, (a, b, c) in counts.items()]
+
+
+def votes_table(votes: Iterable[Vote]) -> str:
+    """Return the votes as CSV. A name that a table would take for a formula begins with an apostrophe."""
+    text = StringIO()
+    table = writer(text)
+    table.writerow(["at", "choice", "best", *(f"model_{letter}" for letter in "abcd")])
+    for vote in votes:
+        names = [f"'{name}" if name[:1] in FORMULA else name for name in vote.models]
+        best = names[int(vote.choice)] if vote.choice.isdigit() else ""
+        table.writerow([vote.at.isoformat(), vote.choice, best, *names])
+    return text.getvalue()

@@ -225,6 +225,15 @@ class TemporaryStore:
         with self._memory.growing(record.id, record.owner, entries, events) as chat:
             return await chat.store.save(record, entries, events)
 
+    async def remove(self, record: Conversation, entry_ids: Collection[str]) -> Conversation:
+        if not is_temporary(record.id):
+            return await self._kept.remove(record, entry_ids)
+        chat = self._memory.get(record.id, record.owner)
+        gone = await chat.store.find(record, ids=entry_ids)
+        removed = await chat.store.remove(record, entry_ids)
+        chat.text_bytes -= size_in_memory(gone)
+        return removed
+
     async def get(self, conversation_id: str, *, owner: str) -> Conversation:
         return await self._of(conversation_id, owner).get(conversation_id, owner=owner)
 

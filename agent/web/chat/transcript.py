@@ -122,7 +122,8 @@ class ConversationTurn:
     the ids of the files that the model made. `watched_since` is when the page began to watch a running turn, and
     `quiet_since` is when the last run began or last emitted something, both on the monotonic clock. `run` is the id of
     the last run, and `model` of its model. `model_name` is that model's name, or "" if it is not known. `columns` are
-    the answers of several models, this one among them, and `wait` is what one of them waits for.
+    the answers of several models, this one among them, and `wait` is what one of them waits for. With
+    `is_blind`, the names of these models are hidden.
     `summary` is the text that is sent instead of this turn and all before it, or "". `steered` are the ids of the
     messages that have steered the answer, and `can_steer` says that it may take another one.
     """
@@ -140,6 +141,7 @@ class ConversationTurn:
     model: str = ""
     model_name: str = ""
     columns: "tuple[ConversationTurn, ...]" = ()
+    is_blind: bool = False
     wait: Wait | None = None
     summary: str = ""
     steered: tuple[str, ...] = ()

@@ -14,7 +14,7 @@ from pydantic_ai.messages import AudioUrl, DocumentUrl, ImageUrl
 
 from agent.files.parts import extracted_text_of, text_file_of
 from agent.files.store import ROUTE, is_id, type_of_id
-from agent.history import Entry, Note
+from agent.history import ALL_BAD, TIE, Entry, Note
 from agent.i18n.text import LocalizedText, _, decimal, ngettext
 from agent.i18n.translator import ENGLISH, Translator
 from agent.rendering.bubbles import Bubble, BubbleKind, BubbleState, Button, Turn
@@ -62,6 +62,8 @@ SHOWN_CHARACTERS = 3_000
 """Characters of a document that the page shows. The whole text would make each page of the chat heavy."""
 SHOWN_OUTPUT = 80
 """Characters of a line of a running tool's output that the title of its row shows."""
+LETTERS = "ABCD"
+"""The names of answers whose models are hidden."""
 STEPS = ("reasoning", "tool_call", "tool_call_result")
 
 _Numbered = tuple[int, transcript.TurnBubble, bool]
@@ -158,6 +160,10 @@ class TurnRenderer:
         mark = [summary_mark(turn.summary, self._translator)] if turn.summary else []
         shown = Turn(id=user.id, bubbles=[*self._message(user), *mark], is_running=turn.note is None)
         shown["columns"] = [self._column(one, turn, is_first=is_first) for one in turn.columns]
+        if turn.is_blind:
+            shown["columns"] = [self._blind(one, n) for n, one in enumerate(shown["columns"])]
+            if all(one.note is not None for one in turn.columns):
+                shown["buttons"] = self._votes(user.id, len(turn.columns))
         return _with_message_fields(shown, turn, user, self._translator)
 
     def _column(
@@ -181,6 +187,30 @@ class TurnRenderer:
         shown["buttons"] = buttons
         shown["is_chosen"] = is_chosen
         return shown
+
+    def _blind(self, column: Turn, number: int) -> Turn:
+        """Return a column without what tells its model: the name, figures, and what its server says."""
+        failed = problem(self._translator(_("This answer failed.")))
+        shown: Turn = {
+            **column,
+            "bubbles": [failed if one["kind"] == "error" else one for one in column["bubbles"]],
+            "name": LETTERS[number],
+            "buttons": [one for one in column.get("buttons", []) if one["value"]["do"] == "stop"],
+            "is_chosen": False,
+        }
+        shown.pop("model", None)
+        shown.pop("caption", None)
+        if waiting := shown.get("waiting"):
+            shown["waiting"] = {**waiting, "why": ""}
+        return shown
+
+    def _votes(self, entry: str, count: int) -> list[Button]:
+        choices = {str(n): _("{letter} is better", letter=LETTERS[n]) for n in range(count)}
+        choices |= {TIE: _("Equally good"), ALL_BAD: _("All are bad")}
+        return [
+            Button(label=self._translator(text), value={"do": "vote", "entry": entry, "choice": choice})
+            for choice, text in choices.items()
+        ]
 
     def text(self, bubble: transcript.TurnBubble, number: int, sources: Sources, *, is_whole: bool) -> list[str]:
         """Return the blocks of a text or a thought. `is_whole` says that it does not grow any more."""
@@ -727,6 +757,8 @@ def caption_of(note: Note, translator: Translator, model: str, model_id: str) ->
     if note.ended == "content_filter":
         withheld = note.detail or _("Withheld by the provider's content filter")
         parts.append(html.escape(translator(withheld).rstrip(".。")))
+    if note.is_written:
+        parts.append(translator(_("Written by you. Models read it as their own answer.")))
     if note.left_out:
         parts.append(
             translator(

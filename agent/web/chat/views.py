@@ -7,12 +7,13 @@ from time import monotonic
 
 from agent.errors import NotFound
 from agent.history import NO_CONVERSATION, NO_ENTRY, ChatSummary, Conversation, Entry, HistoryStore
+from agent.history.search import fold, searchable_text
 from agent.i18n.text import LocalizedText
 from agent.i18n.translator import ENGLISH, Translator
 from agent.providers.retry import Wait
-from agent.system.threads import TURNS
+from agent.system.threads import LOOKS, TURNS
 from agent.web.chat.answers import AnswersTogether, RunningAnswer, RunningAnswers
-from agent.web.chat.branches import hidden_after, versions_in
+from agent.web.chat.branches import BranchRow, hidden_after, read_tree, versions_in
 from agent.web.chat.questions import QuestionId, Replies
 from agent.web.chat.side_by_side import Columns, ColumnsTurn, columns_of, with_columns
 from agent.web.chat.stored_entries import VIEW_BYTES, WINDOW, entries_before, entries_of_turn, newest_entries
@@ -178,6 +179,23 @@ def wait_text(wait: Wait | None, translator: Translator = ENGLISH) -> str:
     return translator(LocalizedText(sentence.message, {**sentence.values, "seconds": left}))
 
 
+FOUND_PAGES, FOUND_MESSAGES, FOUND_BYTES = 4, 500, 1_000_000
+"""How much one search in a chat reads before it answers with what it has found."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageHit:
+    """A text that is in a message of the visitor or in its answer, so often. `message` is the id of the former."""
+
+    message: str
+    is_answer: bool
+    count: int
+
+
+def _counted(entries: Sequence[Entry], needle: str) -> list[tuple[Entry, int]]:
+    return [(one, " ".join(fold(searchable_text(one)).split()).count(needle)) for one in entries]
+
+
 class ChatViews:
     """Reads views from the store. `running` are the answers that are being written, `replies` those of visitors.
 
@@ -204,11 +222,11 @@ class ChatViews:
             if live is before:
                 break  # otherwise an answer has begun or ended meanwhile, and the entries can lack its end
         if live is not None:
-            running = await TURNS.run(_running_turn, live, entries, around, columns, self._name_of)
+            running = await TURNS.run(_running_turn, live, record, entries, around, columns, self._name_of)
             before = with_summary(running.before, record.summary)
             return ChatView(turns=before, has_earlier=has_earlier, live=live)
         hidden = await hidden_after(self._store, record, around)
-        turns = await self._turns(entries, around, columns, self._replies.get(conversation))
+        turns = await self._turns(record, entries, around, columns, self._replies.get(conversation))
         turns = with_summary(turns, record.summary)
         return ChatView(turns=turns, has_earlier=has_earlier, hidden=hidden)
 
@@ -234,7 +252,7 @@ class ChatViews:
             raise NotFound(NO_ENTRY)
         entries, has_earlier = await entries_before(self._store, replace(record, head_id=before), window + 1)
         columns = await columns_of(self._store, record, entries)
-        turns = await self._turns(entries, await self._around(record, entries), columns)
+        turns = await self._turns(record, entries, await self._around(record, entries), columns)
         turns = with_summary(turns, record.summary)
         return ChatView(turns=turns[:-1], has_earlier=has_earlier)
 
@@ -247,6 +265,37 @@ class ChatViews:
         entries = await entries_of_turn(self._store, await self._store.get(conversation, owner=owner), message)
         return (await TURNS.run(to_turns, entries))[0]
 
+    async def tree(self, owner: str, conversation: str) -> tuple[list[BranchRow], bool]:
+        """Return the versions in a conversation, see `read_tree`. Raises `NotFound`."""
+        rows, is_cut = await read_tree(self._store, await self._store.get(conversation, owner=owner))
+        return [replace(row, model=self._name_of(row.model) if row.model else "") for row in rows], is_cut
+
+    async def find(
+        self, owner: str, conversation: str, query: str, before: str = ""
+    ) -> tuple[list[MessageHit], str | None]:
+        """Return the messages of the shown branch with this text, the newest first, and the entry to go on from.
+
+        A call reads `FOUND_PAGES` pages, but at least one turn. `before` is what the last call has returned.
+        Raises `NotFound`.
+        """
+        record: Conversation = await self._store.get(conversation, owner=owner)
+        needle = " ".join(fold(query).split())
+        start = end = before or record.head_id
+        hits, pending, pages = list[MessageHit](), 0, 0
+        record = replace(record, head_id=start)
+        while record.head_id is not None and (pages < FOUND_PAGES or end == start):
+            entries = await self._store.history(record, limit=FOUND_MESSAGES, most_bytes=FOUND_BYTES)
+            for entry, count in reversed(await LOOKS.run(_counted, entries, needle)):
+                if not is_prompt(entry):
+                    pending += count
+                    continue
+                hits += [MessageHit(entry.id, True, pending)] if pending else []
+                hits += [MessageHit(entry.id, False, count)] if count else []
+                pending, end = 0, entry.parent_id
+            record = replace(record, head_id=entries[0].parent_id)
+            pages += 1
+        return hits, end if record.head_id is not None else None
+
     async def running_turn(self, live: RunningAnswer) -> RunningTurn | ColumnsTurn:
         """Return the turn of an answer that is being written, or that has just ended."""
         if isinstance(live, AnswersTogether):
@@ -257,10 +306,12 @@ class ChatViews:
             if live.is_end_stored == is_stored:
                 break  # otherwise it is not known whether the entries have the end
         around, columns = await self._around(record, entries), await columns_of(self._store, record, entries)
-        return await TURNS.run(_running_turn, live, entries, around, columns, self._name_of, is_stored=is_stored)
+        shown = around, columns, self._name_of
+        return await TURNS.run(_running_turn, live, record, entries, *shown, is_stored=is_stored)
 
     async def _turns(
         self,
+        record: Conversation,
         entries: Sequence[Entry],
         around: Sequence[Entry],
         columns: Columns,
@@ -270,7 +321,7 @@ class ChatViews:
 
         def turns() -> list[ConversationTurn]:
             found = with_versions(to_turns(entries, replies=replies), versions_in(around))
-            return with_columns(with_model_names(found, self._name_of), columns, self._name_of)
+            return with_columns(with_model_names(found, self._name_of), columns, self._name_of, record.votes)
 
         return await TURNS.run(turns)
 
@@ -287,6 +338,7 @@ class ChatViews:
 
 def _running_turn(
     live: RunningAnswer,
+    record: Conversation,
     entries: Sequence[Entry],
     around: Sequence[Entry],
     columns: Columns,
@@ -299,11 +351,10 @@ def _running_turn(
     if prompt not in columns:
         live = live.answers[0] if isinstance(live, AnswersTogether) else live
         one = RunningTurn(live, entries, versions_in(around), name_of, is_stored=is_stored)
-        one.before = with_columns(one.before, columns, name_of)
+        one.before = with_columns(one.before, columns, name_of, record.votes)
         return one
-    *before, shown = with_columns(
-        with_model_names(with_versions(to_turns(entries), versions_in(around)), name_of), columns, name_of
-    )
+    named = with_model_names(with_versions(to_turns(entries), versions_in(around)), name_of)
+    *before, shown = with_columns(named, columns, name_of, record.votes)
     running = dict[str, RunningTurn]()
     for one in live.answers if isinstance(live, AnswersTogether) else [live]:
         for answer in columns[prompt]:

@@ -108,6 +108,7 @@ OPEN_PATHS = (
     "/export",
     "/own-data",
     "/prompts",
+    "/votes",
     "/v1/models",
     "/theme.css",
     "/favicon.ico",
@@ -133,12 +134,12 @@ _MESSAGE = f"/messages/{_NAME}"
 CHANGES = {
     "PATCH": re.compile(rf"/settings|/conversations/{_NAME}({_MESSAGE})?"),
     "DELETE": re.compile(
-        rf"/own-data|/temporary/{_NAME}|/conversations/{_NAME}({_MESSAGE}|/summary|/links/[0-9a-f]{{64}})?"
+        rf"/own-data|/temporary/{_NAME}|/conversations/{_NAME}({_MESSAGE}|/branches/{_NAME}|/summary|/links/[0-9a-f]{{64}})?"
     ),
     "POST": re.compile(
         rf"/import|/pictures|/prompts|/markdown|/v1/chat/completions|/temporary/{_NAME}"
         rf"|/conversations(/{_NAME}/(restore|links|passage|messages|steer|stop|summary))?"
-        rf"|/conversations/{_NAME}{_MESSAGE}/(retry|continue|show|copy)|{CONTINUE_PATH.pattern}"
+        rf"|/conversations/{_NAME}{_MESSAGE}/(retry|continue|show|copy|answer|vote|rating)|{CONTINUE_PATH.pattern}"
     ),
 }
 """The paths of our own routes that change something, by method."""

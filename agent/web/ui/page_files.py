@@ -25,7 +25,19 @@ HERE = Path(__file__).parent
 FOLDERS = ("modules", "composer", "transcript")
 FIRST, ENTRY = "modules/gradio.js", "modules/page.js"
 """The module that runs before Gradio, and the one that imports all others."""
-LAZY = ("viewer", "models", "compare", "share", "servers", "settings", "gauge", "prompts", "attachments", "annotate")
+LAZY = (
+    "viewer",
+    "models",
+    "compare",
+    "share",
+    "servers",
+    "settings",
+    "gauge",
+    "prompts",
+    "attachments",
+    "annotate",
+    "order",
+)
 """The modules that are loaded when they are used, with a style of the same name."""
 LAZY_PARTS = ("preview", "artifacts", "contents", "columns", "editing", "recorder", "film")
 """Those of the transcript and of the composer, and one without a style."""
@@ -74,17 +86,25 @@ class PageFiles:
 
 
 def page_files(
-    *, links: bool = True, diagrams: Mapping[str, str] = NO_DIAGRAMS, parts: Sequence[str] = ()
+    *,
+    links: bool = True,
+    diagrams: Mapping[str, str] = NO_DIAGRAMS,
+    parts: Sequence[str] = (),
+    space: str = "",
+    rates: bool = False,
 ) -> PageFiles:
     """Build the files. `links`: chats can have links. `diagrams` has the addresses of the modules that draw.
 
-    `parts` are Gradio's files that each page needs.
+    `parts` are Gradio's files that each page needs. `space` is the id of the Space on which the app runs, or "".
+    `rates`: visitors can rate answers.
     """
     paths = [path for one in FOLDERS for path in sorted((HERE / one).iterdir()) if path.suffix in (".js", ".css")]
     used = [path for path in paths if path.suffix == ".js" or path.stem in (*LAZY, *LAZY_PARTS)]
     modules = {path.relative_to(HERE).as_posix(): _content(path) for path in used}
     folder = f"page-{_digest(b''.join(modules.values()))}"
-    texts = {one: texts_module(one, links=links, diagrams=diagrams).encode() for one in LANGUAGES}
+    texts = {
+        one: texts_module(one, links=links, diagrams=diagrams, space=space, rates=rates).encode() for one in LANGUAGES
+    }
     names = {one: _name(f"texts-{one}", content, "js") for one, content in texts.items()}
     rules = style().encode()
     css = _name("page", rules, "css")
@@ -93,13 +113,21 @@ def page_files(
     return PageFiles(contents, folder, names, css, tuple(parts))
 
 
-def texts_module(language: str, *, links: bool = True, diagrams: Mapping[str, str] = NO_DIAGRAMS) -> str:
+def texts_module(
+    language: str,
+    *,
+    links: bool = True,
+    diagrams: Mapping[str, str] = NO_DIAGRAMS,
+    space: str = "",
+    rates: bool = False,
+) -> str:
     """Return a module with the texts of all modules in one language, and with what they must know of this page."""
     said: dict[str, Any] = {**translated(SCRIPTS, language)}
     said["transcript"] = translated(Transcript.LABELS, language)
     said["composer"] = translated(Composer.LABELS, language)
     said["settings"] = translated(Settings.LABELS, language)
-    values = {"said": said, "language": language, "languages": [*LANGUAGES], "links": links, "diagrams": dict(diagrams)}
+    values: dict[str, Any] = {"said": said, "language": language, "languages": [*LANGUAGES], "links": links}
+    values |= {"diagrams": dict(diagrams), "space": space, "rates": rates}
     return "".join(f"export const {name} = {json.dumps(one, ensure_ascii=False)};\n" for name, one in values.items())
 
 

@@ -1,7 +1,7 @@
 // The list of conversations at the side of the page, and the address of the page, which names the conversation.
 // It comes from the server as JSON, and only when something has changed: at a send, at the end of an answer, after a
 // change in another tab, and when the visitor comes back to this one.
-import { links } from "texts";
+import { links, space } from "texts";
 import { composer, queue } from "./composer.js";
 import { write } from "./gradio.js";
 import { addressOf, ask, request, stream } from "./network.js";
@@ -176,6 +176,11 @@ list.addEventListener("scroll", () => {
 tabs?.addEventListener("message", ({ data }) => {
   seenElsewhere.add(data.shown);
   refresh({ elsewhere: true });
+  if (data.changed && data.changed === shown && !stream.reading()) want(shown);
+});
+document.addEventListener("chat-changed", () => {
+  tabs?.postMessage({ shown, changed: shown });
+  refresh(); // its title can be another one
 });
 const showImported = () => {
   tellTabs();
@@ -528,7 +533,8 @@ const showMenu = (control) => {
   const forms = ["html", "markdown", "json"].map((form) =>
     Object.assign(entry("export", said[`export_${form}`]), { value: form }));
   const share = links ? [entry("share", said.share)] : [];
-  menu.replaceChildren(entry("rename", said.chats_rename), pin, ...share, ...forms, entry("delete", said.chats_delete));
+  const inside = about.id === shown ? [entry("find", said.find), entry("tree", said.tree)] : [];
+  menu.replaceChildren(entry("rename", said.chats_rename), pin, ...inside, ...share, ...forms, entry("delete", said.chats_delete));
   menu.showPopover();
   const at = control.getBoundingClientRect(), size = menu.getBoundingClientRect();
   const rtl = getComputedStyle(control).direction === "rtl";
@@ -558,11 +564,17 @@ menu.addEventListener("click", (event) => {
   opener?.focus();
   if (kind === "rename") rename(opener.closest("li"), about);
   else if (kind === "pin") pin(about);
+  else if (kind === "find" || kind === "tree") order(kind);
   else if (kind === "share") share({ id: about.id, title: titleOf(about) });
   else if (kind === "export") exportChats(`/${about.id}`, chosen.value);
   else remove(about);
 });
 
+const order = async (kind) => {
+  const module = await load("order").catch(() => hint(said.chats_failed));
+  if (!wide.matches && isOpen()) toggle(false);
+  module?.[kind]();
+};
 const update = (row) => {
   if (row && rows.has(row.id)) rows.set(row.id, { ...rows.get(row.id), ...row });
   const hit = row && hits?.findIndex(({ id }) => id === row.id);
@@ -763,7 +775,8 @@ function makeFoot() {
   const every = make("button", { type: "button", class: "export" }, said.export_all);
   const state = make("p", { role: "status" });
   const bar = make("progress", { max: "100", "aria-label": said.importing, hidden: true });
-  aside.append(make("div", { id: "chats-foot" }, make("div", {}, bring, every), bar, state, choose));
+  const twin = space ? [make("a", { href: `https://huggingface.co/spaces/${space}?duplicate=true`, target: "_blank", rel: "noopener" }, said.duplicate)] : [];
+  aside.append(make("div", { id: "chats-foot" }, make("div", {}, bring, every), ...twin, bar, state, choose));
   every.addEventListener("click", () => exportChats("", "json"));
   bring.addEventListener("click", () => choose.click());
   choose.addEventListener("change", () => {

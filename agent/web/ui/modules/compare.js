@@ -8,8 +8,17 @@ let others = kept.get("compare") ?? [];
 let isNew = !others.length; // the models go on from the branch that is shown, and not from their own answers
 const chips = make("ul");
 const more = make("button", { type: "button", class: "more", "aria-haspopup": "dialog", "aria-expanded": "false" }, said.compare_more);
+const blind = make("button", { type: "button", class: "blind", title: said.blind_how, "aria-pressed": String(Boolean(kept.get("blind"))) }, said.blind);
+blind.addEventListener("click", () => {
+  const isBlind = blind.getAttribute("aria-pressed") !== "true";
+  blind.setAttribute("aria-pressed", String(isBlind));
+  kept.set("blind", isBlind || undefined);
+  set(others);
+});
+const votes = make("button", { type: "button", class: "votes", "aria-haspopup": "dialog" }, said.votes);
+votes.addEventListener("click", async () => (await load("order").catch(() => hint(said.chats_failed)))?.tally());
 const end = make("button", { type: "button", class: "end", title: said.compare_end, "aria-label": said.compare_end });
-const bar = make("section", { id: "compare", "aria-label": said.compare, hidden: true }, make("span", {}, said.compare_beside), chips, more, end);
+const bar = make("section", { id: "compare", "aria-label": said.compare, hidden: true }, make("span", {}, said.compare_beside), chips, more, blind, votes, end);
 when("#dock", (dock) => dock.before(bar));
 
 const chip = ({ id, label }) => {
@@ -25,6 +34,7 @@ function set(next) {
   shown.compare = others.length ? () => ({
     compare: others.filter(({ id }) => id !== shown.model).map(({ id }) => ({ model: id, system_message: panel.values().system_message ?? "" })),
     each_from_own: !isNew,
+    ...(blind.getAttribute("aria-pressed") === "true" && { blind: true }),
   }) : undefined;
   kept.set("compare", others.length ? others : undefined);
   chips.replaceChildren(...others.map(chip));

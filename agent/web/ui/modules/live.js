@@ -5,7 +5,7 @@ import { announceEnd, dropSent, keepDraft, showCopy } from "./chats.js";
 import { composer, fileOf, newId, queue } from "./composer.js";
 import { answer, call } from "./gradio.js";
 import { ask, inTurn, post, reached, request, stream } from "./network.js";
-import { $, TEMPORARY, box, button, diagrams, editor, frame, hint, inAddress, isTemporary, joined, language, load, make, ofAll, panel, said, shown, when } from "./shared.js";
+import { $, TEMPORARY, box, button, diagrams, editor, frame, hint, inAddress, isTemporary, joined, language, load, make, ofAll, panel, rates, said, shown, when } from "./shared.js";
 
 const REFRESH_MS = 5000, RETRY_MS = 1000, TRIES = 20, WINDOW = 30, REFUSAL_S = 10, REFUSED_S = 20, LANE_FRAMES = 120;
 
@@ -218,10 +218,11 @@ const actions = {
       await frame();
     }
   },
-  choose: async ({ do: kind, entry, run, call, text }) => {
+  choose: async ({ do: kind, entry, run, call, text, choice }) => {
     if (kind === "retry") return actions.retry(entry);
     if (kind === "stop") return act("/stop", { body: { run }, stays: false });
     if (kind === "show") return actions.goOn(entry);
+    if (kind === "vote") return act(`${about(entry)}/vote`, { body: { choice } });
     if (kind === "answer") return answered("/messages", { text, question: { run, call } });
     const answer = await answered(`${about(entry)}/continue`);
     if (answer?.asked) hint(said.continued.replace("{model}", () => $("#model-button")?.textContent.trim()));
@@ -234,6 +235,23 @@ const actions = {
   undo: async (id) => {
     const value = await act(about(id), { method: "DELETE" });
     if (value) composer.undone({ text: value.text, files: value.files.map(fileOf) });
+  },
+  erase: async (id) => {
+    const order = await load("order").catch(() => hint(said.chats_failed)), turn = shown.turns.find((one) => one.id === id);
+    if (turn) order?.erase(turn, async () => {
+      const isErased = await act(`/branches/${encodeURIComponent(id)}`, { method: "DELETE" });
+      if (isErased) document.dispatchEvent(new Event("chat-changed"));
+      return isErased;
+    });
+  },
+  rate: async (id, isGood) => {
+    const order = await load("order").catch(() => hint(said.chats_failed));
+    order?.rate(isGood, (rating) => ask(`/${shown.conversation}${about(id)}/rating`, { method: "POST", body: { good: isGood, ...rating } }));
+  },
+  rewrite: async (id) => {
+    const given = Promise.all([load("order"), textOf(id)]);
+    const [order, text] = await given.catch((error) => void hint(error.status ? error.message : said.chats_failed)) ?? [];
+    order?.rewrite(text, (written) => act(`${about(id)}/answer`, { body: { text: written } }));
   },
   branch: async (id) => {
     const copy = await act(`${about(id)}/copy`, { stays: false });
@@ -398,7 +416,7 @@ const refuse = ({ message, status }) => {
 };
 
 const mounted = new Promise((done) => when("#chat", (element) => {
-  const buttons = ["copy", "edit", "retry", "retry-with", "undo", "branch"];
+  const buttons = ["copy", "edit", "erase", "retry", "retry-with", "undo", ...(rates ? ["good", "bad"] : []), "rewrite", "branch"];
   transcript = shown.transcript = mount(element, { labels: said.transcript, language, actions: buttons, diagrams, textOf, render, canFix: true });
   const on = (name, then) => element.addEventListener(`transcript:${name}`, ({ detail }) => then(detail));
   on("earlier", earlier);
@@ -415,6 +433,9 @@ const mounted = new Promise((done) => when("#chat", (element) => {
     actions.version(message);
   });
   on("branch", ({ turn }) => actions.branch(turn));
+  for (const name of ["good", "bad"]) on(name, ({ turn }) => actions.rate(turn, name === "good"));
+  on("rewrite", ({ turn }) => actions.rewrite(turn));
+  on("erase", ({ turn }) => actions.erase(turn));
   on("fix", ({ text }) => (sending || written ? hint(said.artifact_busy, () => sending || written) : send({ text, files: [] }, { id: newId(), again: false })));
   draw();
   transcript.toEnd();

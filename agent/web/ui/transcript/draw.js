@@ -495,7 +495,7 @@ export class Drawing {
   foot({ turn, foot, asked }) {
     const { labels } = this, children = [];
     if (turn.bubbles[0]?.kind === "user") {
-      const names = this.actions.filter((name) => name === "edit" || (name === "copy" && this.hasTexts && !turn.is_untyped));
+      const names = this.actions.filter((name) => ["edit", "erase"].includes(name) || (name === "copy" && this.hasTexts && !turn.is_untyped));
       const mine = turn.question_versions ? [this.versions(turn.question_versions, labels.questionOlder, labels.questionNewer)] : [];
       fill(asked, [...mine, ...names.map((name) => button(name, labels[name]))]);
       asked.inert = turn.is_running; // it keeps its place, so that the end of the answer moves nothing
@@ -508,7 +508,7 @@ export class Drawing {
     if (turn.answer_versions) children.push(this.versions(turn.answer_versions, labels.answerOlder, labels.answerNewer));
     const hasText = turn.text ?? (this.hasTexts && turn.bubbles.some(({ kind }) => kind === "output_text" || kind === "question"));
     /** @type {Record<string, any>} */
-    const isPossible = { copy: hasText, branch: turn.can_branch, edit: false };
+    const isPossible = { copy: hasText, branch: turn.can_branch, rewrite: turn.can_branch, good: turn.can_branch, bad: turn.can_branch, edit: false, erase: false };
     const offered = turn.is_running ? [] : turn.columns?.length ? this.actions.filter((name) => name === "undo") : this.actions.filter((name) => isPossible[name] ?? true);
     const opens = { "aria-haspopup": "dialog", "aria-expanded": "false" };
     fill(foot, [...children, ...offered.map((name) => button(name, labels[name], name === "retry-with" ? opens : {}))]);
