@@ -119,9 +119,8 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         queue = prepare_queue(page, STREAMS)
     origins = _origins(settings)
     links = ChatLinks(services.store, settings)
-    space = settings.space.id if settings.space else ""
     ratings = Ratings(settings.data_dir / settings.ratings if settings.ratings else None)
-    files = page_files(links=links.is_on, diagrams=DIAGRAMS, space=space, rates=bool(settings.ratings))
+    files = _page_files(settings, links)
     app = FastAPI(
         lifespan=lambda app: _lifespan(services, app.state.watchdog),
         exception_handlers={AgentError: answer_error, OSError: answer_error},
@@ -169,6 +168,11 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         i18n=i18n(settings.retention_days),
     )
     return app
+
+
+def _page_files(settings: Settings, links: ChatLinks) -> PageFiles:
+    space = settings.space.id if settings.space else ""
+    return page_files(links=links.is_on, diagrams=DIAGRAMS, space=space, rates=bool(settings.ratings))
 
 
 def _add_event_route(app: FastAPI, services: _Services, owner_of: Callable[[Request], str]) -> None:
