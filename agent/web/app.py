@@ -138,10 +138,8 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         queue = prepare_queue(page, STREAMS)
     origins = _origins(settings)
     links = ChatLinks(services.store, settings)
-    space = settings.space.id if settings.space else ""
     ratings = Ratings(settings.data_dir / settings.ratings if settings.ratings else None)
-    rates = bool(settings.ratings)
-    files = page_files(links=links.is_on, diagrams=DIAGRAMS, parts=later_parts(page), space=space, rates=rates)
+    files = _page_files(settings, links, parts=later_parts(page))
     app = FastAPI(
         lifespan=lambda app: _lifespan(services, app.state.watchdog),
         exception_handlers={AgentError: answer_error, OSError: answer_error},
@@ -191,6 +189,12 @@ def _mount(app: FastAPI, page: gr.Blocks, queue: BoundedQueue, settings: Setting
         js=START,
         i18n=i18n(settings.retention_days),
     )
+
+
+def _page_files(settings: Settings, links: ChatLinks, parts: Sequence[str]) -> PageFiles:
+    space = settings.space.id if settings.space else ""
+    rates = bool(settings.ratings)
+    return page_files(links=links.is_on, diagrams=DIAGRAMS, parts=parts, space=space, rates=rates)
 
 
 def _add_event_route(app: FastAPI, services: _Services, owner_of: Callable[[Request], str]) -> None:

@@ -9,9 +9,7 @@ from tests.conftest import App, Visit
 from tests.peers.axe import grave
 
 
-@pytest.mark.gate(
-    "A message can be erased with what follows it, and found again in a long chat or in the tree of versions."
-)
+@pytest.mark.gate("A message is erased with what follows it; a text is found in the chat, and a version in its tree.")
 def test_chat_is_searched_shown_as_a_tree_and_cut(app: App, visit: Visit) -> None:
     visitor = visit(app.url)
     page = visitor.page

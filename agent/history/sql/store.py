@@ -518,22 +518,22 @@ _PUT_ENTRY = (
     "INSERT INTO entries (conversation_id, id, parent_id, entry) VALUES (:conversation, :id, :parent_id, :entry)"
 )
 _PUT_TEXT = "INSERT INTO entry_texts (conversation_id, entry_id, text) VALUES (:conversation, :id, :text)"
-# Erasing single entries. `:ids` are theirs.
+# Erasing single entries. `:ids` are theirs. It returns a row for each link.
 _LOCK_TO_REMOVE = f"""
 SELECT revision, title, pinned,
-    EXISTS (SELECT 1 FROM runs WHERE conversation_id = :id AND ended_at IS NULL) AS is_answering
-FROM conversations WHERE id = :id AND owner = :owner AND {LIVE} FOR UPDATE OF conversations
+    EXISTS (SELECT 1 FROM runs WHERE conversation_id = :id AND ended_at IS NULL) AS is_answering,
+    EXISTS (SELECT 1 FROM entries WHERE conversation_id = :id AND id = :head_id) AS has_head,
+    EXISTS (
+        SELECT 1 FROM entries WHERE conversation_id = :id AND parent_id IN LIST(:ids) AND NOT id IN LIST(:ids)
+    ) AS has_orphans,
+    (
+        SELECT CAST(coalesce(sum(octet_length(entry)), 0) AS BIGINT) FROM entries
+        WHERE conversation_id = :id AND id IN LIST(:ids)
+    ) AS removed,
+    digest, link
+FROM conversations LEFT JOIN links ON links.conversation_id = conversations.id
+WHERE conversations.id = :id AND owner = :owner AND {LIVE} FOR UPDATE OF conversations
 """
-_KEPT_AFTER = """
-SELECT 1 FROM entries
-WHERE conversation_id = :id AND parent_id IN LIST(:ids) AND NOT id IN LIST(:ids) LIMIT 1
-"""
-_BYTES_OF = """
-SELECT CAST(coalesce(sum(octet_length(entry)), 0) AS BIGINT) FROM entries
-WHERE conversation_id = :id AND id IN LIST(:ids)
-"""
-_HAS_ENTRY = "SELECT 1 FROM entries WHERE conversation_id = :id AND id = :head_id"
-_LINKS_TO = "SELECT digest, link FROM links WHERE conversation_id = :id"
 _REMOVE_LINKS = "DELETE FROM links WHERE digest IN LIST(:ids)"
 _REMOVE_ENTRIES = (
     "DELETE FROM entry_texts WHERE conversation_id = :id AND entry_id IN LIST(:ids)",
@@ -843,18 +843,16 @@ async def _one(database: Database, rows: Sequence[Row]) -> Conversation:
 def _remove(saving: _Saving, ids: list[str]) -> Steps[Conversation]:
     """Erase entries and store the record, in a transaction that locks the conversation."""
     record = saving.record
-    values: Values = {"id": record.id, "owner": record.owner, "ids": ids}
+    values: Values = {"id": record.id, "owner": record.owner, "head_id": record.head_id, "ids": ids}
     stored = yield _LOCK_TO_REMOVE, values
     if not stored:
         raise NotFound(NO_CONVERSATION)
-    ((revision, title, pinned, is_answering),) = stored
+    revision, title, pinned, is_answering, has_head, has_orphans, removed, *_ = stored[0]
     if revision != record.revision - 1 or is_answering:
         raise Conflict(CHANGED_ELSEWHERE)
-    is_headless = record.head_id is not None and not (yield _HAS_ENTRY, {"id": record.id, "head_id": record.head_id})
-    if is_headless or record.head_id in ids or (yield _KEPT_AFTER, values):
+    if has_orphans or record.head_id in ids or (record.head_id is not None and not has_head):
         raise HistoryError(KEPT_FOLLOWS)
-    removed = (yield _BYTES_OF, values)[0][0]
-    links = [row[0] for row in (yield _LINKS_TO, values) if load_link(row[1]).head_id in ids]
+    links = [row[7] for row in stored if row[7] is not None and load_link(row[8]).head_id in ids]
     for statement in _REMOVE_ENTRIES:
         yield statement, values
     if links:
