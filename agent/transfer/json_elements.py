@@ -44,7 +44,7 @@ _CHATS = re.compile(rb'"(?:conversations|chats)"\s{0,99}:\s{0,99}\Z')
 """The key of the list of chats in an object that only holds them."""
 _SPACES = re.compile(rb"\s*+")
 _COMMA = re.compile(rb"\s*+,")
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _ITEMS = re.compile(rb'(?>(?>[^",{}\[\]]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+,)*+', re.DOTALL)
 """Text without brackets up to its last comma outside of strings."""
 _WHOLE_SIGNS = re.compile(
