@@ -160,7 +160,7 @@ def check_length(*values: Any) -> None:
 
 
 def _json_bytes(text: str) -> int:
-    """Return the bytes of a text in JSON. If it is not ASCII, they count half as much again, because they take longer."""
+    """Return the bytes of a text in JSON, or half as much again if it is not ASCII, because that takes longer."""
     if len(text) > MAX_MESSAGE_BYTES:
         return len(text)
     try:

@@ -44,7 +44,7 @@ _CHATS = re.compile(rb'"(?:conversations|chats)"\s{0,99}:\s{0,99}\Z')
 """The key of the list of chats in an object that only holds them."""
 _SPACES = re.compile(rb"\s*+")
 _COMMA = re.compile(rb"\s*+,")
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _ITEMS = re.compile(rb'(?>(?>[^",{}\[\]]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+,)*+', re.DOTALL)
 """Text without brackets up to its last comma outside of strings."""
 _WHOLE_SIGNS = re.compile(
@@ -187,17 +187,26 @@ class _Steps:
         if self._values > MAX_VALUES:
             raise ValueError("the element has too many values")
         text = into.ends[0] + text + (f'"{self._marker}"'.encode() if last else b"") + into.ends[1]
-        found = _parse_short(text)
-        if last and isinstance(found, dict):
-            found.update({name: last[0] for name, value in found.items() if value == self._marker})
-        elif last:
-            found[-1] = last[0]
-        if into.value is None:
-            into.value = found
-        elif isinstance(into.value, dict):
-            into.value.update(found)
+        self._add(into, _parse_short(text), *last)
+
+    def _add(self, into: _Container, found: Any, *last: Any) -> None:
+        """Add the values of an array or object. The marker among them stands for `last`."""
+        if isinstance(found, dict):
+            fields = cast("dict[str, Any]", found)
+            if last:
+                fields.update({name: last[0] for name, value in fields.items() if value == self._marker})
+            if into.value is None:
+                into.value = fields
+            else:
+                cast("dict[str, Any]", into.value).update(fields)
         else:
-            into.value.extend(found)
+            values = cast("list[Any]", found)
+            if last:
+                values[-1] = last[0]
+            if into.value is None:
+                into.value = values
+            else:
+                cast("list[Any]", into.value).extend(values)
 
 
 def _long_string(text: mmap.mmap, at: int, end: int) -> str:

@@ -288,8 +288,8 @@ def test_element_with_too_many_values_is_left_out(tmp_path: Path) -> None:
     assert [[*part.parse(span)] for part, span in others] == [["a"], ["b"]]
 
 
-MOST_SECONDS = 0.01
-"""The most processor time of one step in which no other thread can run."""
+MOST_SECONDS = 0.02
+"""The most processor time of one step in which no other thread can run: 10 ms, and as much again on a busy machine."""
 LONGEST = MAX_MESSAGE_BYTES - 1_000
 ELEMENTS: dict[str, Callable[[], bytes]] = {
     "a text": lambda: ours(b'"' + b"word " * (LONGEST // 5) + b'"'),
@@ -326,7 +326,7 @@ def ours(*contents: bytes) -> bytes:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", gate_rows(ELEMENTS, ("emoji", "numbers", "a file")))
+@pytest.mark.parametrize("make", gate_rows(ELEMENTS, ("more numbers", "a longer text of emoji", "a file")))
 def test_no_step_of_an_import_is_long(tmp_path: Path, make: Callable[[], bytes]) -> None:
     """Threads read imports, and other threads wait during each call of C code."""
     data, steps = make(), list[tuple[float, str]]()

@@ -35,6 +35,8 @@ from tests.support.gate_rows import gate_rows
 from tests.support.history_stores import chain, prompt, run_sql, started
 from tests.support.http_client import HttpVisitor, marker, owner_in
 from tests.support.media_files import random_png
+from tests.support.scripted_server import Running
+from tests.support.temporary_chats import begin_temporary
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 ANN, ANON = "ann", f"{GUEST_PREFIX}1"
@@ -354,6 +356,66 @@ def test_guest_is_deleted_from_a_running_server(start_app: Callable[..., App]) -
     text = b"".join(file.read_bytes() for file in (app.folder / "data").rglob("*") if file.is_file())
     assert word.encode() not in text
     assert kept.encode() in text
+
+
+FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
+
+
+@pytest.mark.full
+@pytest.mark.slow
+@pytest.mark.parametrize("jump", ["+1d", "-1d"])
+def test_jump_of_a_process_clock_loses_and_repeats_nothing(
+    start_app: Callable[..., App], server: Running, tmp_path: Path, jump: str
+) -> None:
+    """The clock of a real process jumps while it answers, counts messages, and keeps links and a temporary chat."""
+    if not FAKETIME.exists():
+        pytest.skip("libfaketime is not installed")
+    clock, name = tmp_path / "clock", f"clock{jump}"
+    clock.write_text("+0")
+    faked = {"LD_PRELOAD": str(FAKETIME), "FAKETIME_TIMESTAMP_FILE": str(clock), "FAKETIME_NO_CACHE": "1"}
+    faked["FAKETIME_DONT_FAKE_MONOTONIC"] = "1"
+    app = start_app(
+        "[public]\non = true\nlinks = true\nmessages = 6\n", prefix=("env",), VLLM_BASE_URL=server.base_url, **faked
+    )
+    visitor, stranger = HttpVisitor(app.url), HttpVisitor(app.url)
+    visitor.say("!text pear")
+    [first] = visitor.ask("GET", "/conversations").json["conversations"]
+    link = visitor.ask("POST", f"/conversations/{first['id']}/links", json={"days": 0.5}).json["path"]
+    temporary, _answer = begin_temporary(visitor, "!text apple")
+    held = visitor.ask("POST", "/conversations", json={"text": f"!tokens 60 hold 20 {name}", "id": "0" * 32}).json
+    server.wait_for(lambda journal: any(name in str(line["body"]) and line["sent"] > 3 for line in journal))
+
+    def has_all(*more: str) -> None:
+        paths = (f"/conversations/{first['id']}", "/own-data", "/", *more)
+        assert {path: visitor.ask("GET", path).status for path in paths} == dict.fromkeys(paths, 200)
+        assert stranger.ask("GET", f"/conversations/{first['id']}").status == 404
+
+    def send(text: str) -> int:
+        return visitor.ask("POST", "/conversations", json={"text": text}).status
+
+    has_all(f"/conversations/{temporary}", link)
+    clock.write_text(jump)
+    sent = [send("!text plum") for _ in range(6)]
+    assert {*sent} == {200, 429}, f"the limit counts on, and nobody is locked out: {sent}"
+    has_all(f"/conversations/{temporary}", link)
+    jumped = visitor.ask("GET", "/conversations").json["conversations"][0]["updated_at"]
+    by = datetime.fromisoformat(jumped) - now()
+    assert abs(by - (DAY if jump == "+1d" else -DAY)) < HOUR, "the clock has jumped"
+    server.release(name)
+    events = visitor.ask("GET", f"/runs/{held['run']}/events").text
+    assert '"finish_reason":"stop"' in events, events[-500:]
+    assert sum(name in str(line["body"]) for line in server.journal()) == 1, "the model was asked once"
+    chats = {row["id"] for row in visitor.ask("GET", "/conversations").json["conversations"]}
+    app.stop()
+    app.start()  # while the clock is wrong: it cannot know for how long, so a link of 12 hours can be over
+    has_all()
+    clock.write_text("+0")
+    has_all(link)
+    assert send("!text fig") == 200
+    app.stop()
+    app.start()
+    has_all(link)
+    assert chats < {row["id"] for row in visitor.ask("GET", "/conversations").json["conversations"]}
 
 
 DAYS_AGO = {"old": 40, "new": 20, f"{GUEST_PREFIX}old": 2, f"{GUEST_PREFIX}new": 0}

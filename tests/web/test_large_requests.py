@@ -399,9 +399,9 @@ LARGE_CHATS: dict[str, Callable[[], list[ModelMessage]]] = {
 
 
 async def stored_chat(
-    store: HistoryStore, owner: str, messages: list[ModelMessage]
+    store: HistoryStore, owner: str, messages: list[ModelMessage], versions: int = 300
 ) -> tuple[Conversation, str, tuple[str, str]]:
-    """Store a chat with these messages, many versions of its first message, and links.
+    """Store a chat with these messages, further versions of its first message, and links.
 
     Return it, the token of a link, and the ids of its last question and of another version of the first one.
     """
@@ -409,16 +409,16 @@ async def stored_chat(
     is_question = isinstance(messages[-1], ModelResponse) and isinstance(messages[-1].parts[-1], ToolCallPart)
     end = Note(run_id="1", ended="suspended") if is_question else Note(run_id="1", ended="cancelled", detail=TEXT)
     entries[-1] = replace(entries[-1], note=end)
-    versions = [Entry(parent_id=None, message=prompt(f"Version {number}")) for number in range(300)]
-    record = Conversation(owner=owner, title="pear", head_id=entries[-1].id, branches=tuple(one.id for one in versions))
-    record = await store.save(record, [*entries, *versions])
+    begins = [Entry(parent_id=None, message=prompt(f"Version {number}")) for number in range(versions)]
+    record = Conversation(owner=owner, title="pear", head_id=entries[-1].id, branches=tuple(one.id for one in begins))
+    record = await store.save(record, [*entries, *begins])
     for number in range(MAX_LINKS):
         link = Link(
             digest=digest_of(f"{record.id}{number}"), conversation_id=record.id, owner=owner, system_prompt="x" * 20_000
         )
         await store.links.put(link)
     asked_last = next(entry.id for entry in reversed(entries) if is_prompt(entry))
-    return record, f"{record.id}0", (asked_last, versions[0].id)
+    return record, f"{record.id}0", (asked_last, begins[0].id)
 
 
 def request_to_stored(
@@ -542,7 +542,8 @@ async def leave(app: ASGIApp, method: str, when: str, meanwhile: Callable[[], Aw
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("when", gate_rows({one: one for one in LEAVES}, ("in the answer",)))
+@pytest.mark.full
+@pytest.mark.parametrize("when", LEAVES)
 async def test_no_route_works_for_a_client_that_left(tmp_path: Path, server: Running, when: str) -> None:
     """It gives its places back, and no task of it goes on. Routes and names are those of the app, as above."""
     (owner, value), (_, other) = (VisitorCookies.in_folder(tmp_path).mint() for _ in range(2))
@@ -561,7 +562,7 @@ async def test_no_route_works_for_a_client_that_left(tmp_path: Path, server: Run
         )
         run = json.loads(sent.text)["run"]
         routes = dict.fromkeys(routes_of(app.routes))
-        record, token, asked_in = await stored_chat(chats._store, owner, LONG_ANSWERS)
+        record, token, asked_in = await stored_chat(chats._store, owner, LONG_ANSWERS, 2)
         tasks, places = tasks_of_requests(), HeldPlaces()
         assert not places.count
 
@@ -571,7 +572,7 @@ async def test_no_route_works_for_a_client_that_left(tmp_path: Path, server: Run
         for method, path in sorted(routes, key=lambda one: (one[1] == "/own-data", one[0] == "DELETE", one[1])):
             for query in LOOKS.get(path, [""]):
                 if method != "GET":
-                    record, token, asked_in = await stored_chat(chats._store, owner, LONG_ANSWERS)
+                    record, token, asked_in = await stored_chat(chats._store, owner, LONG_ANSWERS, 2)
                 parts = request_to_stored(method, path, record, token, asked_in[0], run_id=run)
                 parts["body"] = LARGEST_BODIES["a text"] if parts["body"] == b"{}" else parts["body"]
                 await leave(app, method, when, serves_others, cookie=cookie, query=query, **parts)

@@ -706,8 +706,8 @@ class SqlStore:
         for group in groups(found, lambda one: one[2] or 0):
             wanted = {record.id: entry for record, entry, _size in group if entry is not None}
             among: Values = {"conversations": [*wanted], "ids": [*wanted.values()]}
-            rows = await self._database.search(_HIT_ENTRIES, **among) if wanted else []
-            rows = [row for row in rows if wanted[row[0]] == row[1]]
+            read: Sequence[Row] = await self._database.search(_HIT_ENTRIES, **among) if wanted else ()
+            rows = [row for row in read if wanted[row[0]] == row[1]]
             entries = await _entries(self._database, [row[2:] for row in rows])
             by_id = dict(zip([row[0] for row in rows], entries, strict=True))
             for record, entry, _size in group:
