@@ -370,7 +370,8 @@ class Conversations:
             if record.revision:  # reading files can take minutes, in which the chat can go on elsewhere
                 record = await self.store.get(record.id, owner=record.owner)
             begins = await begins_in(record, models)
-            shared, ids = SharedRecord(record, begins), MessageId(message.value or new_id()).for_models(len(models))
+            ids = MessageId(message.value or new_id()).for_models(len(models))
+            shared = SharedRecord(record, begins)
             if message.value and record.revision and await self.store.find(record, ids=ids):
                 raise Conflict(CHAT_CHANGED)  # it was sent twice at once, and the other one has stored some
             setups = [
@@ -394,9 +395,7 @@ class Conversations:
             written = [setup.journal.wait_for_first_write(one.run) for setup, one in zip(setups, answers, strict=True)]
             failures = await asyncio.gather(*map(run_to_completion, written), return_exceptions=True)
             if not all(failures):
-                failed = [
-                    one for one, failure in zip(zip(setups, answers, strict=True), failures, strict=True) if failure
-                ]
+                failed = [(one, live) for one, live, failure in zip(setups, answers, failures, strict=True) if failure]
                 await run_to_completion(_keep_failed(failed))
         finally:
             together.is_stored.set()
