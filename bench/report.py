@@ -129,11 +129,11 @@ def table(results: Sequence[Result]) -> str:
 
 def against_goals(results: Sequence[Result]) -> str:
     """Return the figures of ours that have a goal, in Markdown."""
-    found = {result.answer: result for result in results if result.app == "ours"}
+    found = {result.answer.name: result for result in results if result.app == "ours"}
     forms = {name: (title, form) for title, name, form in COLUMNS}
     rows = ["| ours | now | goal | |", "|---|---|---|---|"]
     for name, answer, goal in GOALS:
-        if (result := found.get(answer)) and (value := getattr(result, name)) is not None:
+        if (result := found.get(answer.name)) and (value := getattr(result, name)) is not None:
             title, form = forms[name]
             is_reached = value <= goal and result.complete
             rows.append(f"| {title}: {answer.name} | {value:{form}} | {goal} | {'' if is_reached else 'missed'} |")

@@ -4,7 +4,7 @@ Plain answers come after 0, 40 and 400 earlier turns, and answers in Markdown ha
 within 25 minutes, ends only processes that it started, and writes `results.md` and `results.json` beside it.
 
     python -m bench.run [--quick] [--only ours|naive|reader] [--answer tokens:1000:40] [--open-webui PROGRAM]
-    python -m bench.run --goals   ours alone in seven minutes, against its goals
+    python -m bench.run --goals   ours alone in six minutes, against its goals
 
 `--open-webui` names the program of an installed Open WebUI, which then runs with a folder of its own, without login.
 """

@@ -4,7 +4,7 @@ import json
 import math
 import re
 import secrets
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -48,7 +48,7 @@ def later_parts(page: gr.Blocks) -> list[str]:
 
     A page that names them in its head loads them at once. If Gradio is built in another way, these are fewer or none.
     """
-    kinds = "|".join({"column", *(block.get_block_name() for block in page.blocks.values())})
+    kinds = {"column", *(block.get_block_name() for block in page.blocks.values())}
     html = (STATIC_FILES.parent / "index.html").read_text(encoding="utf-8")
     first = [part for entry in re.findall(r"assets/(index-[\w-]+\.js)", html) for part in _imports(entry)[0]]
     scripts = [one for one in first if one.endswith(".js")]
@@ -57,13 +57,17 @@ def later_parts(page: gr.Blocks) -> list[str]:
     return [*dict.fromkeys([*first, *second, *third])]
 
 
-def _imports(script: str, kinds: str = "") -> list[list[str]]:
+def _imports(script: str, kinds: Collection[str] = ()) -> list[list[str]]:
     """Return the files of each import that a script of Gradio's makes while it runs, or those of these `kinds`."""
     text = (STATIC_FILES / script).read_text(encoding="utf-8")
-    listed = re.search(r"m\.f=(\[.*?\])", text)
-    names: list[str] = json.loads(listed[1]) if listed else []
-    within = "".join(re.findall(rf"[,{{](?:{kinds}):\{{.*?url\)\}}", text, re.DOTALL)) if kinds else text
-    found = [[first, *(names[int(number)] for number in rest.split(","))] for first, rest in _LATER.findall(within)]
+    start = text.find("m.f=[") + len("m.f=")
+    names: list[str] = json.loads(text[start : text.find("]", start) + 1]) if start >= len("m.f=") else []
+    of_kinds = [text[at : text.find("url)}", at)] for kind in kinds if (at := text.find(f"}},{kind}:{{")) >= 0]
+    found = [
+        [first, *(names[int(number)] for number in rest.split(","))]
+        for within in (of_kinds if kinds else [text])
+        for first, rest in _LATER.findall(within)
+    ]
     return [[name.removeprefix("./") for name in one] for one in found] or [[]]
 
 

@@ -1,6 +1,5 @@
 """Colours, type and spacing of the page: the variables of `page.css`, and Gradio's variables with the same values."""
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +126,8 @@ def style() -> str:
     light = {name: light for name, (light, _) in COLOURS.items()} | SIZES
     dark = {name: dark for name, (_, dark) in COLOURS.items()}
     rules = "\n".join((Path(__file__).parent / name).read_text(encoding="utf-8") for name in STYLES)
-    rules = re.sub(r"/\*[\s\S]*?\*/", "", rules)  # the comments
+    first, *others = rules.split("/*")
+    rules = first + "".join(one.partition("*/")[2] for one in others)  # without comments
     printed = {name: light[name] for name in dark} | PRINTED | {"serif": ", ".join(SERIF)}
     both = "--color-accent: var(--accent);"  # Gradio sets it once for light and dark
     return (

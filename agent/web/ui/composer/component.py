@@ -81,7 +81,7 @@ import(new URL(props.modules + "composer.js", document.baseURI))
 
 
 # Gradio serves the files of a component from the folder of its module, and scripts of components import one another.
-Composer.__module__ = "agent.web.ui"
+Composer.__module__ = __name__.rsplit(".", 2)[0]
 
 
 class JsonValue(gr.HTML):

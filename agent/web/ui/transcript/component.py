@@ -127,4 +127,4 @@ import(new URL(props.modules + "transcript.js", document.baseURI)).then(({ conne
 
 
 # Gradio serves the files of a component from the folder of its module, and scripts of components import one another.
-Transcript.__module__ = "agent.web.ui"
+Transcript.__module__ = __name__.rsplit(".", 2)[0]
