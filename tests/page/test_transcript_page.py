@@ -224,6 +224,7 @@ def test_long_block_is_copied_and_saved_whole(page: Page, transcript: Callable[.
         expect(buttons).to_have_count(1 + (name == "csv"))
         buttons.first.click()
         becomes(text, lambda: page.evaluate("navigator.clipboard.readText()"))
+        expect(page.locator(".said p").last).to_have_text("Copied")
     with page.expect_download() as download:
         page.get_by_role("button", name="Save as code.py").click()
     assert download.value.path().read_text() == "one\n  two\n"
@@ -452,6 +453,9 @@ def test_message_is_edited_in_its_place(page: Page, transcript: Callable[..., An
     expect(page.get_by_role("button", name="Copy message")).to_have_count(3)  # an error is no text
     for name in ("Retry", "Undo"):
         expect(page.get_by_role("button", name=name)).to_have_count(1)
+    page.get_by_role("button", name="Copy message").first.click()
+    assert page.evaluate("[route.id, route.part]") == ["1", "message"]
+    page.evaluate("route.done('**One**')")
     edit.first.click()
     expect(page.get_by_text("The text is being loaded")).to_be_visible()
     expect(box).to_be_hidden()
