@@ -280,11 +280,15 @@ def test_view_follows_the_end_only_while_the_reader_is_there(page: Page, transcr
         "show", [turn("2", bubble("user", lines)), turn("3", bubble("output_text", lines[:20]), is_running=True)]
     )
     becomes(0, lambda: scrolled(page)[1])
-    transcript("apply", [["blocks", 0, 20, lines[20:30]]])
+    transcript("apply", [["blocks", 0, 20, lines[20:25]]])
+    becomes(0, lambda: scrolled(page)[1])
+    to_end = page.get_by_role("button", name="Jump to the end")
+    page.locator(".transcript").dispatch_event("wheel", {"deltaY": -1})  # a busy page scrolls later
+    transcript("apply", [["blocks", 0, 25, lines[25:30]]])
+    to_end.click()
     becomes(0, lambda: scrolled(page)[1])
     page.locator(".transcript").hover()
     page.mouse.wheel(0, -400)
-    to_end = page.get_by_role("button", name="Jump to the end")
     expect(to_end).to_be_visible()
     place, _ = scrolled(page)
     transcript("apply", [["blocks", 0, 30, lines[30:]]])
