@@ -5,6 +5,7 @@ tests `make` runs, and `reports.py` what happens to failed and skipped ones.
 """
 
 import gc
+import os
 import signal
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, cast
@@ -27,6 +28,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup ignores it
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+if any(
+    os.environ.get(name) for kind in ("http", "https", "all") for name in (f"{kind}_proxy", f"{kind}_proxy".upper())
+):
+    # The apps and servers of the tests are on this machine, and its proxy would not find them.
+    kept = os.environ.pop("no_proxy", "") or os.environ.get("NO_PROXY", "")
+    os.environ["NO_PROXY"] = f"{kept},127.0.0.1,localhost,::1".lstrip(",")
 
 
 def pytest_configure(config: pytest.Config) -> None:

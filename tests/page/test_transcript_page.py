@@ -234,6 +234,7 @@ def test_long_block_is_copied_and_saved_whole(page: Page, transcript: Callable[.
         expect(buttons).to_have_count(1 + (name == "csv"))
         buttons.first.click()
         becomes(text, lambda: page.evaluate("navigator.clipboard.readText()"))
+        expect(page.locator(".said p").last).to_have_text("Copied")
     with page.expect_download() as download:
         page.get_by_role("button", name="Save as code.py").click()
     assert download.value.path().read_text() == "one\n  two\n"
@@ -289,11 +290,15 @@ def test_view_follows_the_end_only_while_the_reader_is_there(page: Page, transcr
         "show", [turn("2", bubble("user", lines)), turn("3", bubble("output_text", lines[:20]), is_running=True)]
     )
     becomes(0, lambda: scrolled(page)[1])
-    transcript("apply", [["blocks", 0, 20, lines[20:30]]])
+    transcript("apply", [["blocks", 0, 20, lines[20:25]]])
+    becomes(0, lambda: scrolled(page)[1])
+    to_end = page.get_by_role("button", name="Jump to the end")
+    page.locator(".transcript").dispatch_event("wheel", {"deltaY": -1})  # a busy page scrolls later
+    transcript("apply", [["blocks", 0, 25, lines[25:30]]])
+    to_end.click()
     becomes(0, lambda: scrolled(page)[1])
     page.locator(".transcript").hover()
     page.mouse.wheel(0, -400)
-    to_end = page.get_by_role("button", name="Jump to the end")
     expect(to_end).to_be_visible()
     place, _ = scrolled(page)
     transcript("apply", [["blocks", 0, 30, lines[30:]]])
@@ -462,6 +467,9 @@ def test_message_is_edited_in_its_place(page: Page, transcript: Callable[..., An
     expect(page.get_by_role("button", name="Copy message")).to_have_count(3)  # an error is no text
     for name in ("Retry", "Undo"):
         expect(page.get_by_role("button", name=name)).to_have_count(1)
+    page.get_by_role("button", name="Copy message").first.click()
+    assert page.evaluate("[route.id, route.part]") == ["1", "message"]
+    page.evaluate("route.done('**One**')")
     edit.first.click()
     expect(page.get_by_text("The text is being loaded")).to_be_visible()
     expect(box).to_be_hidden()
