@@ -456,7 +456,7 @@ def _name(url: str, found: str) -> str:
 
 
 class ServerPrompts:
-    """The prompts of the MCP servers of the page. Each list is read once in `PROMPTS_KNOWN_SECONDS`, for all visitors."""
+    """The prompts of the MCP servers of the page. Each list is kept for `PROMPTS_KNOWN_SECONDS`, for all visitors."""
 
     def __init__(self, tools: Iterable[object], rate_limiter: RateLimiter) -> None:
         self._sources = {one.name: one for one in tools if isinstance(one, PromptSource) and one.prompts}
