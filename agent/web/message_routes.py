@@ -465,7 +465,7 @@ def _begun(conversation: str | None, live: LiveRun | None) -> dict[str, Any]:
 
 
 LINK_SECONDS = 20.0
-KNOWN_SECONDS = 300.0
+PROMPTS_KNOWN_SECONDS = 300.0
 """Seconds for which the list of a server's prompts is known. Reading it can start a process."""
 ACCEPTED_TYPES = ("image/*", "application/octet-stream", "binary/octet-stream")
 """Media types that servers use for images. Some servers label every file as bytes."""
@@ -514,7 +514,7 @@ def _name(url: str, found: str) -> str:
 
 
 class ServerPrompts:
-    """The prompts of the MCP servers of the page. Each list is read once in `KNOWN_SECONDS`, for all visitors."""
+    """The prompts of the MCP servers of the page. Each list is kept for `PROMPTS_KNOWN_SECONDS`, for all visitors."""
 
     def __init__(self, tools: Iterable[object], rate_limiter: RateLimiter) -> None:
         self._sources = {one.name: one for one in tools if isinstance(one, PromptSource) and one.prompts}
@@ -526,7 +526,7 @@ class ServerPrompts:
         """Return the prompts of all servers that can be asked."""
         async with self._reading:
             for name, source in self._sources.items():
-                if name in self._known and monotonic() < self._known[name][0] + KNOWN_SECONDS:
+                if name in self._known and monotonic() < self._known[name][0] + PROMPTS_KNOWN_SECONDS:
                     continue
                 try:
                     found = await source.list_prompts()
