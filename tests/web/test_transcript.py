@@ -164,4 +164,5 @@ def test_modules_have_one_entry_and_no_circle() -> None:
         "transcript",
         "artifacts",
         "columns",
+        "python",
     }  # the others are loaded when they are used

@@ -27,7 +27,7 @@ FIRST, ENTRY = "modules/gradio.js", "modules/page.js"
 """The module that runs before Gradio, and the one that imports all others."""
 LAZY = ("viewer", "models", "compare", "share", "settings", "gauge")
 """The modules that are loaded when they are used, with a style of the same name."""
-LAZY_PARTS = ("preview", "artifacts", "contents", "columns", "recorder")
+LAZY_PARTS = ("preview", "artifacts", "contents", "columns", "python", "recorder")
 """Those of the transcript and of the composer."""
 NO_DIAGRAMS: Mapping[str, str] = {}
 START = "() => import(document.getElementById('page-module').href)"
@@ -64,13 +64,16 @@ class PageFiles:
         return f'<link rel="stylesheet" href="assets/{self.style}" />'
 
 
-def page_files(*, links: bool = True, diagrams: Mapping[str, str] = NO_DIAGRAMS) -> PageFiles:
-    """Build the files. `links`: chats can have links. `diagrams` has the addresses of the modules that draw."""
+def page_files(*, links: bool = True, diagrams: Mapping[str, str] = NO_DIAGRAMS, python: str = "") -> PageFiles:
+    """Build the files. `links`: chats can have links. `diagrams` has the addresses of the modules that draw.
+
+    `python` is the address of Pyodide's files, which run Python code, or "".
+    """
     paths = [path for one in FOLDERS for path in sorted((HERE / one).iterdir()) if path.suffix in (".js", ".css")]
     used = [path for path in paths if path.suffix == ".js" or path.stem in (*LAZY, *LAZY_PARTS)]
     modules = {path.relative_to(HERE).as_posix(): _content(path) for path in used}
     folder = f"page-{_digest(b''.join(modules.values()))}"
-    texts = {one: texts_module(one, links=links, diagrams=diagrams).encode() for one in LANGUAGES}
+    texts = {one: texts_module(one, links=links, diagrams=diagrams, python=python).encode() for one in LANGUAGES}
     names = {one: _name(f"texts-{one}", content, "js") for one, content in texts.items()}
     rules = style().encode()
     css = _name("page", rules, "css")
@@ -79,13 +82,16 @@ def page_files(*, links: bool = True, diagrams: Mapping[str, str] = NO_DIAGRAMS)
     return PageFiles(contents, folder, names, css)
 
 
-def texts_module(language: str, *, links: bool = True, diagrams: Mapping[str, str] = NO_DIAGRAMS) -> str:
+def texts_module(
+    language: str, *, links: bool = True, diagrams: Mapping[str, str] = NO_DIAGRAMS, python: str = ""
+) -> str:
     """Return a module with the texts of all modules in one language, and with what they must know of this page."""
     said: dict[str, Any] = {**translated(SCRIPTS, language)}
     said["transcript"] = translated(Transcript.LABELS, language)
     said["composer"] = translated(Composer.LABELS, language)
     said["settings"] = translated(Settings.LABELS, language)
-    values = {"said": said, "language": language, "languages": [*LANGUAGES], "links": links, "diagrams": dict(diagrams)}
+    values = {"said": said, "language": language, "languages": [*LANGUAGES], "links": links, "python": python}
+    values["diagrams"] = dict(diagrams)
     return "".join(f"export const {name} = {json.dumps(one, ensure_ascii=False)};\n" for name, one in values.items())
 
 

@@ -1,11 +1,11 @@
 // Helpers of the page's modules. `said` are the texts of page_text.py in the language of the page.
-import { diagrams, language, said } from "texts";
+import { diagrams, language, python, said } from "texts";
 import { mount } from "../composer/modules/composer.js";
 import { bytesIn, nameOf } from "../composer/modules/files.js";
 import { mount as mountSettings } from "../settings/modules/panel.js";
 import { composes, make } from "../transcript/modules/elements.js";
 
-export { diagrams, language, make, nameOf, said };
+export { diagrams, language, make, nameOf, python, said };
 /** @type {(selector: string, root?: ParentNode) => any} */
 export const $ = (selector, root = document) => root.querySelector(selector);
 export const when = (selector, then) => {

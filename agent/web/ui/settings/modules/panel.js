@@ -27,8 +27,8 @@ export function mount({ labels, language }) {
   const info = (/** @type {string} */ id) => make("p", { id: `${id}-info`, className: "info" });
   const reset = () => make("button", { type: "button", className: "reset", title: labels.reset, "aria-label": labels.reset }, "↺");
 
-  // Reasoning, tools, and the extraction of text
-  const ticks = Object.fromEntries([["reasoning", "reasoning"], ["tools", "tools"], ["extract_text", "extract-text"]].map(([name, id]) => {
+  // Reasoning, tools, the web, and the extraction of text
+  const ticks = Object.fromEntries([["reasoning", "reasoning"], ["tools", "tools"], ["web", "web"], ["extract_text", "extract-text"]].map(([name, id]) => {
     const input = make("input", { type: "checkbox", "aria-describedby": `${id}-info` }), note = info(id);
     input.addEventListener("change", () => set(name, input.checked));
     return [name, { input, note, block: block(id, make("label", { className: "tick" }, input, make("span", {}, labels[name])), note) }];
@@ -110,7 +110,7 @@ export function mount({ labels, language }) {
   const content = make("div", { className: "content" },
     make("h2", {}, labels.settings), make("p", {}, labels.hold),
     block("system", make("label", { htmlFor: area.id }, labels.system_message), area, usualPrompt),
-    ticks.reasoning.block, ticks.tools.block, ticks.extract_text.block,
+    ticks.reasoning.block, ticks.tools.block, ticks.web.block, ticks.extract_text.block,
     block("temperature",
       make("div", { className: "head" }, make("label", { htmlFor: number.id }, make("span", {}, labels.temperature)), make("span", { className: "number" }, number, usualTemperature)),
       make("div", { className: "scale" }, make("span", { className: "min" }, "0"), scale, make("span", { className: "max" }, `${HIGHEST}`)), temperatureNote),
@@ -127,6 +127,7 @@ export function mount({ labels, language }) {
 
   // A field that the visitor is typing into keeps what is typed.
   function draw() {
+    ticks.web.block.hidden = about.web?.fixed !== false; // no model here can search
     for (const [name, { input, note }] of Object.entries(ticks)) {
       input.checked = Boolean(values[name]);
       input.disabled = Boolean(about[name]?.fixed);

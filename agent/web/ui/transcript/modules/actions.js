@@ -52,6 +52,7 @@ export function listen(root, drawing, { fire, textOf, say, fail, edit }) {
     if (!view) return;
     const pre = button.closest("pre");
     if (name === "preview" && pre) return void drawing.frames.open(pre, { fire, fail, copy });
+    if (name === "run" && pre) return void drawing.frames.run(pre, { fire, fail });
     const text = textOfBlock(button);
     if (text !== undefined) return name === "save" ? save(button.value, new Blob([text], { type: "text/plain" })) : void copy(button, text);
     if (name === "steps") return drawing.turnRow(button, view);

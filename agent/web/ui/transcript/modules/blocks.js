@@ -142,7 +142,7 @@ export function save(name, blob) {
 export class Frames {
   /**
    * @param {Record<string, string>} labels
-   * @param {{diagrams?: Record<string, string>, render?: (text: string) => Promise<string[]>, canFix?: boolean}} options see `mount`
+   * @param {{diagrams?: Record<string, string>, python?: string, render?: (text: string) => Promise<string[]>, canFix?: boolean}} options see `mount`
    */
   constructor(labels, options = {}) {
     this.labels = labels;
@@ -178,12 +178,15 @@ export class Frames {
     if (kind === "mermaid") this.watchNear(firstBlock(pre));
     if (pre.classList.contains("more")) return;
     pre.dataset.language = titleOf(pre) || language;
-    const eye = pre.querySelector(":scope > .tools > [data-action=preview]");
-    if (!kind) eye?.remove();
-    else if (!eye) pre.querySelector(":scope > .tools")?.prepend(this.eye());
     if (!pre.querySelector(":scope > .tools")) {
-      pre.prepend(make("div", { className: "tools", "data-own": "1" },
-        ...(kind ? [this.eye()] : []), ...(code && !isStep ? [button("save", "")] : []), button("code", this.labels.code)));
+      pre.prepend(make("div", { className: "tools", "data-own": "1" }, ...(code && !isStep ? [button("save", "")] : []), button("code", this.labels.code)));
+    }
+    const tools = /** @type {Element} */ (pre.querySelector(":scope > .tools"));
+    const offered = { preview: kind, run: !isStep && this.options.python && /^py(thon)?3?$/i.test(language) };
+    for (const [name, is] of Object.entries(offered)) {
+      const one = tools.querySelector(`:scope > [data-action=${name}]`);
+      if (!is) one?.remove();
+      else if (!one) tools.prepend(button(name, this.labels[name]));
     }
     /** @type {HTMLButtonElement | null} */
     const saves = pre.querySelector(":scope > .tools > [data-action=save]");
@@ -196,11 +199,6 @@ export class Frames {
   shown(pre) {
     const kind = kindOf(pre), { diagrams, render } = this.options;
     return (kind === "markdown" && !render) || (["mermaid", "vega-lite"].includes(kind) && !diagrams?.[kind]) ? "" : kind;
-  }
-
-  /** The button that shows what code makes. */
-  eye() {
-    return button("preview", this.labels.preview);
   }
 
   /** Draw a diagram when it comes near the reader. @param {Element} pre */
@@ -219,6 +217,12 @@ export class Frames {
   async open(pre, actions) {
     const module = await import(`./artifacts.js#${this.failures}`).catch(() => void (this.failures += 1)); // a browser asks again for another address only
     module ? await module.open(pre, this, actions) : actions.fail(this.labels.failed);
+  }
+
+  /** Run Python code, and show its output below. @param {HTMLElement} pre @param {import("./python.js").Actions} actions */
+  async run(pre, actions) {
+    const module = await import(`./python.js#${this.failures}`).catch(() => void (this.failures += 1));
+    module ? await module.run(pre, this, actions) : actions.fail(this.labels.failed);
   }
 
   /** @param {HTMLTableElement} table */
