@@ -349,6 +349,8 @@ class ModelRequests:
             "extra_body": options.extra_body and {**usual.get("extra_body", {}), **options.extra_body},
             "extra_headers": options.headers and {**usual.get("extra_headers", {}), **options.headers},
         }
+        if self.plan.has_search and spec.provider == "openai" and spec.dialect == "responses":
+            chosen["openai_include_web_search_sources"] = True
         if options.cache is not None:
             chosen["anthropic_cache" if spec.dialect == "messages" else "cache"] = options.cache
         given = {name: value for name, value in chosen.items() if value is not None}

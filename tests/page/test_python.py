@@ -14,6 +14,13 @@ from tests.support.traffic import leaks_of
 
 SERVER = Config(models=("Qwen/Qwen3-8B",), rate=500.0)
 CONFIG = f'[server]\npython = "{MODULES / "pyodide"}"\n'
+
+
+def failing(made: str) -> str:
+    """Return a program that makes this in JavaScript, and fails with it."""
+    return f"await js.eval('new Promise((_, no) => {made}.onerror = () => no(Error()))')"
+
+
 ESCAPES = {
     "page": "js.parent.document",
     "cookie": "js.document.cookie",
@@ -26,10 +33,10 @@ ESCAPES = {
     "old request": "__import__('pyodide.http').http.open_url('ADDRESS/leak')",
     "script": "await js.eval('import(`ADDRESS/assets/leak.js`)')",
     "scripts": "js.importScripts('ADDRESS/leak.js')",
-    "socket": "__import__('socket').create_connection(('127.0.0.1', 9), 1)",
-    "web socket": "await js.eval('new Promise((_, no) => new WebSocket(`ws://127.0.0.1:9/leak`).onerror = no)')",
-    "events": "await js.eval('new Promise((_, no) => new EventSource(`ADDRESS/leak`).onerror = no)')",
-    "worker": "await js.eval('new Promise((_, no) => new Worker(`ADDRESS/leak.js`).onerror = no)')",
+    "socket": "__import__('socket').create_connection(('127.0.0.1', 9), 1).recv(1)",
+    "web socket": failing("new WebSocket(`ws://127.0.0.1:9/leak`)"),
+    "events": failing("new EventSource(`ADDRESS/leak`)"),
+    "worker": failing("new Worker(`ADDRESS/leak.js`)"),
     "program": "__import__('subprocess').run(['ls'], check=True)",
     "file of the server": "open('/etc/passwd').read()",
 }

@@ -44,7 +44,7 @@ let left = ${MOST_SIGNS};
 const say = (said) => postMessage(said);
 const out = (text) => {
   if (left > 0) say({ out: text.slice(0, left) });
-  if (left > 0 && text.length > left) say({ isCut: true });
+  if (left >= 0 && text.length > left) say({ isCut: true });
   left -= text.length;
 };
 onmessage = async ({ data }) => {
