@@ -33,7 +33,7 @@ ESCAPES = {
     "old request": "__import__('pyodide.http').http.open_url('ADDRESS/leak')",
     "script": "await js.eval('import(`ADDRESS/assets/leak.js`)')",
     "scripts": "js.importScripts('ADDRESS/leak.js')",
-    "socket": "__import__('socket').create_connection(('127.0.0.1', 9), 1).recv(1)",
+    "socket": "assert __import__('socket').create_connection(('127.0.0.1', 9), 1).recv(1)",
     "web socket": failing("new WebSocket(`ws://127.0.0.1:9/leak`)"),
     "events": failing("new EventSource(`ADDRESS/leak`)"),
     "worker": failing("new Worker(`ADDRESS/leak.js`)"),

@@ -51,7 +51,9 @@ def test_web_is_searched_and_cited(own: App, visit: Visit, here: Site, server: R
     titles = visitor.page.locator(".bubble.step .title")
     searched, read = "Searched the web for “rain on friday”: 1 result", "Read 127.0.0.1"
     expect(titles).to_have_text([searched, "Result", read, "Result"])
-    expect(visitor.bubbles.get_by_role("link", name="Weather")).to_have_attribute("href", f"{here.url}/rain")
+    expect(visitor.bubbles.get_by_role("link", name="Weather", exact=True)).to_have_attribute(
+        "href", f"{here.url}/rain"
+    )
     expect(visitor.page.get_by_role("link", name="Source 1: Weather")).to_have_count(1)
     assert [one.target for one in here.asked] == ["/search?q=rain+on+friday&format=json", "/rain"]
     assert not violations(visitor.page)

@@ -108,7 +108,10 @@ async def test_search_of_a_provider_is_a_step_with_sources(server: Playing, case
     assert [one.url for one in citation.sources] == [URL]  # pyright: ignore[reportAttributeAccessIssue]
     answer = result.context.messages[-1]
     mark, live = BubbleMarker(), [(one.type, one.content) for one in said]
-    again = [mark(piece) for piece in pieces_of(load_entries(dump_entries([Entry(parent_id=None, message=answer)]))[0].message)]
+    again = [
+        mark(piece)
+        for piece in pieces_of(load_entries(dump_entries([Entry(parent_id=None, message=answer)]))[0].message)
+    ]
     assert bubbles(live) == bubbles([(one.type, one.content) for one in again])
 
 
@@ -143,6 +146,20 @@ async def test_only_its_provider_gets_a_search_back(server: Playing) -> None:
     kinds = [{type(part) for part in one.messages[-1].parts} for one in (own, other)]
     assert {NativeToolCallPart, NativeToolReturnPart} <= kinds[0]
     assert kinds[1] == {TextPart}
+
+
+@pytest.mark.parametrize(
+    ("case", "second"),
+    [("openai", responses.answer("Yes.")), ("anthropic", messages.answer("Yes.")), ("google", generate.HI)],
+)
+async def test_chat_goes_on_after_a_search(server: Playing, case: str, second: Reply) -> None:
+    model, path, reply, _ = CASES[case]
+    server.play(reply(), second, second)
+    async with Agent(connect(load_catalog().find(model), Endpoint(server.url + path, "a-key"))) as agent:
+        first = (await agent.with_search(True).ask("Does it rain?")).checked()
+        for wanted in (True, False):  # the visitor can turn it off
+            assert (await agent.with_search(wanted).ask("Sure?", context=first.context)).checked().text
+    assert all("It rains" in str(request.json) for request in server.requests[1:])
 
 
 @pytest.mark.parametrize("state", ["complete", "interrupted"])
