@@ -114,6 +114,7 @@ class Agent(ExplainsAttributes):
         self.limits = read_limits(limits)
         self.documents: Sequence[LongDocument] | None = None
         self.vectors: Vectors | None = None
+        self.has_search = False
         self.seals, self.guard = seals or Seals(), guard
         self.telemetry = telemetry or Telemetry.from_env()
         self.compaction = read_compaction(compaction)
@@ -316,6 +317,12 @@ class Agent(ExplainsAttributes):
         other.vectors = vectors
         return other
 
+    def with_search(self, has_search: bool) -> "Agent":
+        """Return a copy whose model's provider can search the web, if it offers that."""
+        other = copy(self)
+        other.has_search = has_search
+        return other
+
     def _observers(self) -> Observers:
         return Observers([self.telemetry()] if self.telemetry is not None else [])
 
@@ -364,6 +371,7 @@ class Agent(ExplainsAttributes):
             prepare=partial(fetch_urls, guard=self.guard),
             documents=self.documents,
             vectors=self.vectors,
+            has_search=self.has_search,
             output=read_output(output),
             compaction=self.compaction,
             write=self._write,

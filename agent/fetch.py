@@ -13,7 +13,7 @@ import zlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache, partial
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
@@ -133,6 +133,10 @@ class Guard:
     def __post_init__(self) -> None:
         if isinstance(cast(object, self.allow), str):  # which would allow each host that is a part of it
             raise InputError(f'allow takes several hosts: write Guard(allow=("{self.allow}",))')
+
+    def trusting(self, url: str) -> "Guard":
+        """Return a guard that also allows the host of this URL, at its port. Raises `InputError`."""
+        return replace(self, allow=(*self.allow, _authority(self._parse_url(url))))
 
     async def fetch(self, url: str, *, kinds: Sequence[str], max_bytes: int, seconds: float) -> Fetched:
         """Return the content of `url` if its media type is one of `kinds`, such as "image/png" or "image/*".

@@ -17,7 +17,10 @@ from pydantic_ai.messages import (
     ModelResponse,
     ModelResponsePart,
     ModelResponseStreamEvent,
+    NativeToolCallPart,
+    NativeToolReturnPart,
     PartDeltaEvent,
+    PartEndEvent,
     PartStartEvent,
     TextPart,
     TextPartDelta,
@@ -28,7 +31,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from agent.citations import fitting, with_dropped, with_texts_joined
+from agent.citations import READ, SEARCH, fitting, provider_search, with_dropped, with_texts_joined
 
 ResponseType = Literal["output_text", "reasoning", "tool_call", "tool_call_result", "user_message", "error"]
 Role = Literal["assistant", "tool", "user"]
@@ -238,7 +241,11 @@ def pieces_with_texts(message: ModelMessage) -> Iterator[tuple[Piece, TextPart |
                 yield ("tool_call_result", result_content(part)), None
         return
     open_kind: ResponseType | None = None
+    searches = {part.tool_call_id: part for part in message.parts if isinstance(part, NativeToolCallPart)}
     for part in message.parts:
+        if isinstance(part, NativeToolReturnPart) and (call := searches.get(part.tool_call_id)):
+            yield from ((piece, None) for piece in search_pieces(call, part))
+            open_kind = None
         if isinstance(part, TextPart | ThinkingPart) and not is_blank(part.content):
             kind = _kind(part)
             if kind == open_kind:
@@ -248,6 +255,26 @@ def pieces_with_texts(message: ModelMessage) -> Iterator[tuple[Piece, TextPart |
     for part in message.parts:
         if isinstance(part, ToolCallPart):
             yield ("tool_call", call_content(part)), None
+
+
+def search_pieces(call: NativeToolCallPart, result: NativeToolReturnPart) -> Iterator[Piece]:
+    """Yield a search of the model's provider as a call and its result. Nothing else that providers run is shown."""
+    if call.tool_name != SEARCH:
+        return
+    name, asked, found = provider_search(call, result)
+    made: ToolCallContent = {
+        "id": call.tool_call_id,
+        "name": name,
+        "arguments": {"url" if name == READ else "query": fix_surrogates(asked)},
+    }
+    yield "tool_call", made
+    ended: ToolResultContent = {
+        "id": call.tool_call_id,
+        "name": name,
+        "content": fix_surrogates(found),
+        "is_error": found.startswith("The search failed"),
+    }
+    yield "tool_call_result", ended
 
 
 def is_blank(text: str) -> bool:
@@ -301,11 +328,14 @@ def finalize(
     """
     response = with_texts_joined(response) if one_text else response
     kept: list[ModelResponsePart] = []
+    searched = {part.tool_call_id for part in response.parts if isinstance(part, NativeToolReturnPart)}
     has_shown = after_reasoning = False
     dropped = 0
     for part in response.parts:
         if isinstance(part, ToolCallPart) and state == "interrupted":
             continue
+        if isinstance(part, NativeToolCallPart) and part.tool_call_id not in searched:
+            continue  # the provider would refuse it without its result
         if isinstance(part, TextPart | ThinkingPart):
             fixed = text = fix_surrogates(_FIRST_HALVES.sub("", part.content))
             blank = is_blank(text)
@@ -330,8 +360,8 @@ def finalize(
 class StreamDecoder:
     """Decodes pydantic-ai's stream events into text and reasoning deltas.
 
-    It skips tool calls. They are emitted after the response is complete, because only then are they known to be whole.
-    `seam` and `one_text` are as in `finalize`.
+    It skips tool calls, except searches of the model's provider. They are emitted after the response is complete,
+    because only then are they known to be whole. `seam` and `one_text` are as in `finalize`.
     """
 
     def __init__(self, seam: str = "", *, one_text: bool = False) -> None:
@@ -346,6 +376,8 @@ class StreamDecoder:
         self._halves: dict[int, str] = {}
         self._begun: dict[int, ResponseType] = {}
         self._relabelled: Piece | None = None
+        self._searches: dict[str, NativeToolCallPart] = {}
+        """The searches of the model's provider, by their ids."""
         self._blank: dict[int, list[str]] = {}
         """The white space that each part begins with. It is held back until more of the part comes, or for ever."""
 
@@ -363,6 +395,12 @@ class StreamDecoder:
                 return self._emit(event.index, "output_text", text)
             case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=text)):
                 return self._emit(event.index, "reasoning", text or "")
+            case PartEndEvent(part=NativeToolCallPart() as call):
+                self._searches[call.tool_call_id] = call
+                return ()
+            case PartStartEvent(part=NativeToolReturnPart() as part) if part.tool_call_id in self._searches:
+                self._shown = self._shown_index = None
+                return [*search_pieces(self._searches[part.tool_call_id], part)]
             case _:
                 return ()
 

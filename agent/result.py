@@ -234,9 +234,10 @@ class RunPlan:
 
     `prepare` converts the prompt before anything is stored or sent, for example by fetching pictures. If it raises
     `InputError`, the run leaves no trace. `documents` are those that are too long for the model; None: look for them in
-    the messages. `settings` are further settings of each request, in the library's words. `output` is the type of the
-    answer. `compaction` makes long histories fit. `write` asks the model in a run below: it gets the instructions, the
-    text, the call or run that asks, and the most tokens of the answer.
+    the messages. With `has_search`, the provider can search the web for the model. `settings` are further settings of
+    each request, in the library's words. `output` is the type of the answer. `compaction` makes long histories fit.
+    `write` asks the model in a run below: it gets the instructions, the text, the call or run that asks, and the most
+    tokens of the answer.
     """
 
     connection: Connection
@@ -249,6 +250,7 @@ class RunPlan:
     prepare: Callable[[list[ModelMessage]], Awaitable[list[ModelMessage]]] | None = None
     documents: Sequence[LongDocument] | None = None
     vectors: Vectors | None = None
+    has_search: bool = False
     settings: ModelSettings = field(default_factory=ModelSettings)
     output: OutputType | None = None
     compaction: Compaction | None = None

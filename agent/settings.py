@@ -62,6 +62,8 @@ def _is_mounted(mounts: Path) -> bool:
 
 
 ROOT = HOME
+OWN_SEARCH = "own"
+"""The value of `search` for models whose provider searches."""
 
 
 def _split(value: Any) -> Any:
@@ -89,6 +91,11 @@ StoreUrl = Annotated[
 MediaUrl = Annotated[
     str,
     must("be a place such as file:folder, memory: or s3://bucket/folder", r"|file:.+|memory:.*|[a-z][a-z0-9+.-]*://.+"),
+]
+SearchPlace = Annotated[str, must('be "own", or the address of a SearXNG server', r"|own|https?://[^@\\s]+")]
+# The address becomes words of a header, as an origin does.
+PythonPlace = Annotated[
+    str, must("be a folder, or an address such as https://cdn.example.org/pyodide/", r"(?!\w+:).*|https://[\w.:/~+-]+")
 ]
 Names = tuple[str, ...]
 ProjectPath = Annotated[Path, AfterValidator(lambda path: ROOT / path.expanduser())]
@@ -153,6 +160,7 @@ class _PublicLimits:
     models: Names = ()
     links: bool = False
     api: bool = False
+    search: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +179,8 @@ class PublicSettings(_PublicLimits):
     a cookie count as one visitor. `tools` are the allowed tools. `keys` allows visitors to enter their own API keys.
     `models` are the hosted models that visitors can use with the owner's keys; models on this machine or at the
     configured server need no entry. A conversation is deleted `keep_days` after its last message, 0 for never.
-    `links` allows read-only links to chats, and `api` the routes below `/v1`.
+    `links` allows read-only links to chats, `api` the routes below `/v1`, and `search` the search in the web, each of
+    whose searches and pages counts as a picture from a link does.
 
     `stored_mb_...` limit the stored text and files of one visitor with a cookie, of all guests together, and of all
     visitors. All together also cannot take more than `stored_disk_percent` of the free disk.
@@ -215,6 +224,7 @@ class _ServerSection:
     hosts: HostNames = ()
     framed_by: tuple[Origin, ...] = ()
     fetch_from: tuple[HostWithPort, ...] = ()
+    python: PythonPlace = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,6 +249,7 @@ class _AgentSection:
     tools: Names = ()
     titles: bool = False
     artifacts: bool = True
+    search: SearchPlace = ""
     summaries: Annotated[str, must('be "offer", "auto" or "off"', "offer|auto|off")] = "offer"
     embeddings: str = field(default="", repr=False)
     max_steps: Positive = 12
@@ -257,6 +268,9 @@ class Settings(_ServerSection, _HistorySection, _AgentSection):
     although they are not on the public internet; it has no effect if `public` is set. `upload_dir` holds files until
     they are sent, None for a folder in `data_dir`.
 
+    `python` is the folder of Pyodide's files, or their address on another site, with which browsers run Python code of
+    chats. "" is none.
+
     `store` is the URL of the history store, see `agent.history.open_store`, and `media` that of the place of attached
     files, see `agent.files.places`; "" is a folder in `data_dir`. Both can hold a password.
 
@@ -264,6 +278,9 @@ class Settings(_ServerSection, _HistorySection, _AgentSection):
     see `agent.providers.connection.connect_embedder`. "" is none. It can hold a password.
 
     With `artifacts`, large models are told what the page can show beside the chat.
+
+    `search` lets models use the web: the URL of a SearXNG server for all that call tools, "own" for those whose
+    provider searches, or "" for none.
 
     With `titles`, the model writes the titles of conversations, unless `public` is set. `summaries` says who lets it
     summarize the first turns of a chat that fills the model's window: the visitor, the app, or nobody.
@@ -357,6 +374,7 @@ class _Variables(_LocalVariables):
     share: bool | None = Field(None, alias="SHARE")
     gradio_share: bool | None = Field(None, alias="GRADIO_SHARE")
     embeddings: str | None = Field(None, alias="EMBEDDINGS", repr=False)
+    search: SearchPlace | None = Field(None, alias="SWITCHBOARD_SEARCH")
     api_key: str | None = Field(None, alias="SWITCHBOARD_API_KEY", repr=False)
 
 

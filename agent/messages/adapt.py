@@ -23,6 +23,8 @@ from pydantic_ai.messages import (
     ModelRequestPart,
     ModelResponse,
     ModelResponsePart,
+    NativeToolCallPart,
+    NativeToolReturnPart,
     TextPart,
     ThinkingPart,
     ToolCallPart,
@@ -224,6 +226,8 @@ class _Adapter:
         parts: list[ModelResponsePart] = []
         for part in message.parts:
             author = getattr(part, "provider_name", None) or message.provider_name
+            if isinstance(part, NativeToolCallPart | NativeToolReturnPart) and author not in own:
+                continue  # a search of another provider
             if isinstance(part, ThinkingPart) and not self._is_usable(part, author):
                 self.reasoning += not self._is_unsigned(part, author)
                 continue

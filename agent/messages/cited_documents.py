@@ -1,7 +1,8 @@
 """Names the documents that an answer cites, and finds the pages that it names in its text, such as "(p. 47)".
 
 Claude cites documents that it reads itself by their places in the request. Any other model names the pages that it was
-told, as "(p. 47)", "[Page 47]" or "(report.pdf, p. 47)", or the document by its number, "[1]".
+told, as "(p. 47)", "[Page 47]" or "(report.pdf, p. 47)", or the document by its number, "[1]". Pages of the web that a
+tool has found or read have numbers, too.
 """
 
 # ruff: noqa: RUF001, the brackets of other languages are meant
@@ -25,9 +26,10 @@ from pydantic_ai.messages import (
     TextPart,
     ToolReturnPart,
     UserPromptPart,
+    WebCitationSource,
 )
 
-from agent.citations import RAW
+from agent.citations import RAW, WebPage, found_pages
 from agent.files.parts import extracted_text_of, is_file_name
 
 _BRACKETS = re.compile(r"[(\[（【]([^()\[\]（）【】\n]{1,120})[)\]）】](?![(\[])")
@@ -129,6 +131,8 @@ class _Document:
     unit: str
     count: int
     pages: dict[int, str]
+    url: str = ""
+    """The address of a page of the web. Its text is that of page 1."""
     _words: dict[int, frozenset[str]] = field(default_factory=dict[int, frozenset[str]])
     _passages: dict[int, list[tuple[str, frozenset[str]]]] = field(
         default_factory=dict[int, list[tuple[str, frozenset[str]]]]
@@ -152,6 +156,8 @@ class _Document:
         words = _words(sentence)
         best = max(self._passages[page], key=lambda one: len(one[1] & words), default=("", frozenset[str]()))
         excerpts = [best[0]] if len(best[1] & words) > 1 else []
+        if self.url:
+            return WebCitationSource(url=self.url, title=self.name, excerpts=excerpts)
         return DocumentCitationSource(title=f"{self.name}#page={page}", excerpts=excerpts)
 
 
@@ -163,10 +169,21 @@ def with_named_pages(response: ModelResponse, messages: Iterable[ModelMessage]) 
     """Return the answer with a citation for each page of a document of the messages that its text names."""
     if not any(isinstance(part, TextPart) and _BRACKETS.search(part.content) for part in response.parts):
         return response
-    documents = _documents_as_text(messages)
-    if not documents:
+    messages = [*messages]
+    documents, web = _documents_as_text(messages), dict[int, _Document]()
+    for number, title, url, text in web_pages(messages):
+        pages = {1: "\n".join(filter(None, [web[number].pages[1] if number in web else "", text]))}
+        web[number] = _Document(title, "", 1, pages, url)
+    if not (documents or web):
         return response
-    return replace(response, parts=[_with_pages(part, documents) for part in response.parts])
+    return replace(response, parts=[_with_pages(part, documents, web) for part in response.parts])
+
+
+def web_pages(messages: Iterable[ModelMessage]) -> Iterator[WebPage]:
+    """Yield the pages of the web that the tools' results in these messages name, in their order."""
+    for part in (part for message in messages for part in message.parts):
+        if isinstance(part, ToolReturnPart) and part.outcome == "success" and isinstance(part.content, str):
+            yield from found_pages(part.tool_name, part.content)
 
 
 def _documents_as_text(messages: Iterable[ModelMessage]) -> list[_Document]:
@@ -193,7 +210,9 @@ def _documents_as_text(messages: Iterable[ModelMessage]) -> list[_Document]:
     return list(found.values())
 
 
-def _with_pages(part: ModelResponsePart, documents: Sequence[_Document]) -> ModelResponsePart:
+def _with_pages(
+    part: ModelResponsePart, documents: Sequence[_Document], web: Mapping[int, _Document]
+) -> ModelResponsePart:
     if not isinstance(part, TextPart) or part.citations:
         return part
     text = _CODE.sub(lambda code: " " * len(code[0]), part.content)
@@ -205,8 +224,9 @@ def _with_pages(part: ModelResponsePart, documents: Sequence[_Document]) -> Mode
         if not named and _NUMBERS.fullmatch(found[1]) and found[0][0] in "[【":
             starts_line = not text[: found.start()].rpartition("\n")[2].strip(" \t>*-")
             if not starts_line:  # there it begins a list of sources
-                named = [
-                    one for number in found[1].split(",") for one in _numbered(number.strip(), own, before, documents)
+                numbers = [number.strip() for number in found[1].split(",")]
+                named = [(web[int(number)], 1) for number in numbers if int(number) in web] or [
+                    one for number in numbers for one in _numbered(number, own, before, documents)
                 ]
         if named:
             anchor = ContentCitationAnchor(start=found.start(), end=found.end())

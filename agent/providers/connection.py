@@ -376,6 +376,15 @@ def binds_answers(spec: ModelSpec, *, has_tools: bool, is_open: bool) -> bool:
     return is_free or not has_tools
 
 
+SEARCHING = ("openai", "anthropic", "google", "xai")
+"""The providers that search the web for their models."""
+
+
+def searches(spec: ModelSpec) -> bool:
+    """Return True if the provider of this model can search the web for it."""
+    return spec.provider in SEARCHING and spec.dialect != "chat" and spec.tools != "none"
+
+
 @lru_cache(256)
 def efforts(spec: ModelSpec) -> tuple[Effort, ...]:
     """Return the efforts that a model that reasons can be asked for, from least to most; () if it has none.

@@ -536,6 +536,7 @@ _ITEMS: Final[dict[str, _Table]] = {
     "message": {"role": "assistant", "content": []},
     "function_call": {"call_id": "", "name": "", "arguments": ""},
     "reasoning": {"summary": []},
+    "web_search_call": {"status": "completed"},
 }
 """The items that are read, and the fields that each must have."""
 _TEXTS = ("delta", "text", "arguments", "item_id", "refusal")
@@ -622,11 +623,26 @@ def _clean_item(value: object) -> _Table | None:
     cleaned = {**_ITEMS[kind], "type": kind, **texts}
     if kind == "function_call":
         cleaned |= {"arguments": _arguments(item.get("arguments")), "call_id": texts.get("call_id") or texts["id"]}
+    if kind == "web_search_call":
+        cleaned["action"] = _search_action(_as_dict(item.get("action")))
     for name in ("content", "summary"):
         if name in _ITEMS[kind]:
             parts = _tables(item.get(name))
             cleaned[name] = [{**one, "text": _joined_text(one), "type": str(one.get("type", ""))} for one in parts]
     return cleaned
+
+
+def _search_action(action: _Table) -> _Table:
+    """Return what a search in the web has done: it has searched, or opened a page."""
+    texts = {name: text for name in ("query", "url", "pattern") if isinstance(text := action.get(name), str)}
+    kind = "search" if "url" not in texts else "find_in_page" if "pattern" in texts else "open_page"
+    given = action.get("queries")
+    queries = [one for one in cast(list[object], given) if isinstance(one, str)] if isinstance(given, list) else []
+    sources = [
+        {"type": "url", "url": one["url"]} for one in _tables(action.get("sources")) if type(one.get("url")) is str
+    ]
+    lists = {name: found for name, found in (("queries", queries), ("sources", sources)) if found}
+    return {"type": kind, "query": "", **texts, **lists}
 
 
 def _item_deltas(item: _Table, place: object) -> Iterator[_Table]:

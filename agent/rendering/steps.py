@@ -5,7 +5,9 @@ Models know tools only by their names, and read errors in English, which is the 
 from collections.abc import Iterable, Mapping
 from string import Formatter
 from typing import Any
+from urllib.parse import urlsplit
 
+from agent.citations import READ, SEARCH, count_of_results, found_pages
 from agent.i18n.text import N_, LocalizedText, _, decimal, ngettext
 from agent.i18n.translator import Translator
 
@@ -70,6 +72,21 @@ SENTENCES = (
     N_("The first and the last sheet must be whole numbers: the files are {known}"),
     N_("The first and the last section must be whole numbers: the files are {known}"),
     N_("{name} cannot be read now: {why}"),
+    # agent.tools.web, agent.fetch
+    N_("The query is empty: say what to search for"),
+    N_("The search does not answer now"),
+    N_('The search gives no JSON: "json" must be one of search.formats in the settings of SearXNG'),
+    N_("The search gets too many questions. Try again later"),
+    N_("The search answered with status {status}"),
+    N_("The search did not answer as SearXNG does"),
+    N_("The search failed: {why}"),
+    N_("This page has {count} parts, and no part {number}"),
+    N_("The page of {host} {why}"),
+    N_("{host} answered with status {status}"),
+    N_("{host} gave {kind}; wanted is {wanted}"),
+    N_("{host} took longer than {seconds} s"),
+    N_("{host} is not on the public internet, so nothing is fetched from it"),
+    N_("Couldn't reach {host}"),
     # agent.tools.mcp, agent.tools.rest
     N_("The tool failed"),
     N_("The MCP server {name} did not answer within {seconds} s"),
@@ -124,6 +141,8 @@ TITLES = {
     "convert_units": N_("Convert units"),
     "search_files": N_("Search files"),
     "read_pages": N_("Read pages"),
+    SEARCH: N_("Search the web"),
+    READ: N_("Read a page"),
     ASK_USER: N_("Question"),
 }
 """The titles of this program's own tools, by their names. All languages have them."""
@@ -135,6 +154,39 @@ def tool_title(name: str) -> str:
         return LocalizedText(title)
     words = " ".join(name.replace("_", " ").split())
     return words[:1].upper() + words[1:] or name
+
+
+def call_title(name: str, arguments: Mapping[str, Any], result: str = "") -> str:
+    """Return the title of a call. That of a tool for the web says what was searched or read, and the `result` how much.
+
+    `result` is the text of a call that has ended well, or its beginning.
+    """
+    if name == SEARCH and (query := _short(arguments.get("query"))):
+        count = count_of_results(result)
+        if count is None:
+            return _("Search the web: {query}", query=query)
+        return ngettext(
+            "Searched the web for “{query}”: {count} result",
+            "Searched the web for “{query}”: {count} results",
+            count,
+            query=query,
+        )
+    if name == READ and (url := _short(arguments.get("url"))):
+        page = next(found_pages(READ, result), None)
+        return _("Read {name}", name=_host(page.url if page else url))
+    return tool_title(name)
+
+
+def _short(value: object) -> str:
+    text = " ".join(str(value or "").split())
+    return text if len(text) <= REASON_LENGTH else text[: REASON_LENGTH - 1].rstrip() + "…"
+
+
+def _host(url: str) -> str:
+    try:
+        return (urlsplit(url).hostname or url).removeprefix("www.")
+    except ValueError:
+        return url
 
 
 REASONING = _("Reasoning")

@@ -24,6 +24,7 @@ from pydantic_ai.messages import (
     ToolCallPart,
 )
 from pydantic_ai.models import ModelRequestParameters, StreamedResponse
+from pydantic_ai.native_tools import AbstractNativeTool, WebSearchTool
 from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
@@ -40,7 +41,7 @@ from agent.messages.repair import without_end_space
 from agent.models.catalog import ModelSpec
 from agent.models.families import family
 from agent.plain_text import off_loop
-from agent.providers.connection import LearnsRefusals, binds_answers, count_deltas
+from agent.providers.connection import LearnsRefusals, binds_answers, count_deltas, searches
 from agent.providers.refusals import SENTENCES
 from agent.providers.retry import Wait, final_error, next_wait, queued
 from agent.responses import Piece, StreamDecoder, finalize, pieces_of
@@ -240,7 +241,12 @@ class ModelRequests:
         self, sent: list[ModelMessage], offered: list[ToolDefinition]
     ) -> AsyncGenerator[StreamedResponse]:
         """Open the stream of an answer."""
-        parameters, output = ModelRequestParameters(function_tools=offered), self.plan.output
+        native: list[AbstractNativeTool] = []
+        if self.plan.has_search and searches(self._spec):
+            native.append(WebSearchTool())
+            if self._spec.provider == "google":  # its older models take no functions beside it
+                offered = []
+        parameters, output = ModelRequestParameters(function_tools=offered, native_tools=native), self.plan.output
         if output is not None and self._is_bound:
             wanted = OutputObjectDefinition(output.schema)
             parameters = replace(parameters, output_mode="native", output_object=wanted)
@@ -343,6 +349,8 @@ class ModelRequests:
             "extra_body": options.extra_body and {**usual.get("extra_body", {}), **options.extra_body},
             "extra_headers": options.headers and {**usual.get("extra_headers", {}), **options.headers},
         }
+        if self.plan.has_search and spec.provider == "openai" and spec.dialect == "responses":
+            chosen["openai_include_web_search_sources"] = True
         if options.cache is not None:
             chosen["anthropic_cache" if spec.dialect == "messages" else "cache"] = options.cache
         given = {name: value for name, value in chosen.items() if value is not None}

@@ -27,7 +27,7 @@ from agent.local.manager import LocalModels
 from agent.models.catalog import Dialect, use_table_in
 from agent.providers.connection import Models, preloaded
 from agent.providers.discovery import discover
-from agent.settings import PublicSettings, Settings
+from agent.settings import ROOT, PublicSettings, Settings
 from agent.tools.function_tools import Tool, Toolset
 from agent.tools.presets import load_presets
 from agent.web.chat.answers import LiveRuns, RunningAnswer, RunningAnswers
@@ -90,6 +90,7 @@ from agent.web.middleware.uploads import UploadMiddleware
 from agent.web.middleware.visitor_cookie import VisitorCookies
 from agent.web.openai_routes import OpenAIRoutes
 from agent.web.privacy import make_private
+from agent.web.python_files import PythonFiles
 from agent.web.run_event_routes import AnswerFrames, Frames, RunEventRoutes
 from agent.web.transfer_routes import TransferRoutes
 from agent.web.ui.layout import i18n
@@ -137,13 +138,13 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         page = _build_page(settings, conversations, services.visitors)
         queue = prepare_queue(page, STREAMS)
     origins = _origins(settings)
-    links = ChatLinks(services.store, settings)
+    links, python = ChatLinks(services.store, settings), PythonFiles(settings.python, ROOT)
     ratings = Ratings(settings.data_dir / settings.ratings if settings.ratings else None)
-    files = _page_files(settings, links, parts=later_parts(page))
+    files = _page_files(settings, links, parts=later_parts(page), python=python.address)
     app = FastAPI(
         lifespan=lambda app: _lifespan(services, app.state.watchdog),
         exception_handlers={AgentError: answer_error, OSError: answer_error},
-        middleware=_middleware(services, page, queue, origins, files),
+        middleware=_middleware(services, page, queue, origins, files, python),
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
@@ -154,6 +155,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     add_health_routes(app, models, conversations.live_runs, health)
     add_page_routes(app, settings.title, settings.root_path)
     add_media_route(app, services.media)
+    python.add_to(app)
     owner_of = _owner_of(services.visitors)
     _add_event_route(app, services, owner_of)
     importer = services.importer
@@ -191,10 +193,10 @@ def _mount(app: FastAPI, page: gr.Blocks, queue: BoundedQueue, settings: Setting
     )
 
 
-def _page_files(settings: Settings, links: ChatLinks, parts: Sequence[str]) -> PageFiles:
+def _page_files(settings: Settings, links: ChatLinks, *, parts: Sequence[str], python: str) -> PageFiles:
     space = settings.space.id if settings.space else ""
     rates = bool(settings.ratings)
-    return page_files(links=links.is_on, diagrams=DIAGRAMS, parts=parts, space=space, rates=rates)
+    return page_files(links=links.is_on, diagrams=DIAGRAMS, parts=parts, space=space, rates=rates, python=python)
 
 
 def _add_event_route(app: FastAPI, services: _Services, owner_of: Callable[[Request], str]) -> None:
@@ -411,7 +413,12 @@ async def preload_models(
 
 
 def _middleware(
-    services: _Services, page: gr.Blocks, queue: BoundedQueue, origins: Origins, files: PageFiles
+    services: _Services,
+    page: gr.Blocks,
+    queue: BoundedQueue,
+    origins: Origins,
+    files: PageFiles,
+    python: PythonFiles,
 ) -> list[Middleware]:
     """Return the middleware in front of the page, the outermost first."""
     settings = services.settings
@@ -430,6 +437,7 @@ def _middleware(
         calls={str(event.api_name): number for number, event in page.fns.items() if event.api_visibility == "public"},
         session_of=queue.session_of,
         limit=RequestLimit.of_page(public=settings.public is not None),
+        python_site=python.site,
     )
     uploads = Middleware(
         UploadMiddleware,

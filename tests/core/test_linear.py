@@ -212,7 +212,8 @@ def named_model_of(text: str) -> object:
 
 
 def pages_named(pages: tuple[str, ...], answer: str) -> object:
-    return _with_pages(TextPart(answer), [_Document("a.pdf", "page", len(pages), dict(enumerate(pages, 1)))])
+    documents = [_Document("a.pdf", "page", len(pages), dict(enumerate(pages, 1)))]
+    return _with_pages(TextPart(answer), documents, {})
 
 
 def documents_sent(text: str) -> object:

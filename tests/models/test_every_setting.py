@@ -50,6 +50,7 @@ from agent.web.chat.visitor import Visitor
 from agent.web.middleware.visitor_cookie import VisitorCookies
 from agent.web.server import LogLimit, serve
 from bench.attack.client import Client
+from tests.peers.install import MODULES
 from tests.support import launched_servers
 from tests.support.dialect_server import playing
 from tests.support.embeddings import hashed_vectors
@@ -65,6 +66,7 @@ MODEL, LARGE = "Qwen/Qwen3-8B", "Qwen/Qwen3-235B-A22B"
 ANN, BOB = Visitor(owner="ann", address="5.6.7.8"), Visitor(owner="bob", address="5.6.7.8")
 ZOE, GUEST = Visitor(owner="zoe", address="9.9.9.9"), Visitor(owner="guest-1", guest=True)
 LIMITED = "[public]\non = true\n"
+PYODIDE = MODULES / "pyodide"
 CALCULATE = "agent.tools.builtin:calculate"
 HOSTED = [provider for provider in load_catalog().providers.values() if provider.base_url]
 TOUCHED = set[str]()
@@ -537,6 +539,48 @@ async def test_full_chat_is_summarized_only_by_itself(write: Write, summaries: s
         assert use is not None
         assert (use.summary is not None) is is_made
         assert use.can_summarize is (summaries != "off")
+
+
+WEB = 'search = "http://127.0.0.1:9"'
+
+
+@shows("agent.search", "public.search", "SWITCHBOARD_SEARCH")
+@pytest.mark.parametrize(
+    ("text", "env", "is_offered"),
+    [
+        (f"[agent]\n{WEB}", {}, True),
+        ("", {"SWITCHBOARD_SEARCH": "http://127.0.0.1:9"}, True),
+        ("", {}, False),
+        ('[agent]\nsearch = "own"', {}, False),
+        (f"[agent]\n{WEB}\n{LIMITED}", {}, False),
+        (f"[agent]\n{WEB}\n{LIMITED}search = true", {}, True),
+    ],
+    ids=["a server", "by a variable", "none", "the model's own", "public", "public, allowed"],
+)
+async def test_model_searches_the_web_only_where_it_may(
+    write: Write, server: Running, text: str, env: dict[str, str], is_offered: bool
+) -> None:
+    async with opened(write(text, **env)) as page:
+        await page.ask(web=True)
+        offered = [tool["function"]["name"] for tool in sent(server).get("tools", ())]
+        await page.ask()
+    assert offered == (["web_search", "read_page"] if is_offered else [])
+    assert "tools" not in sent(server), "the visitor's switch is off"
+
+
+@shows("server.python")
+@pytest.mark.parametrize("place", [str(PYODIDE), "https://cdn.example/py/", ""], ids=["folder", "site", "none"])
+async def test_python_runs_with_the_owners_files(write: Write, place: str) -> None:
+    async with opened(write(f'[server]\npython = "{place}"')) as page:
+        home = await page.http.get("/")
+        texts = re.search(r"/assets/texts-en-\w+\.js", home.text)
+        assert texts
+        address = re.search(r'export const python = "(.*)";', (await page.http.get(texts[0])).text)
+        assert address
+        own = await page.http.get(f"/{address[1]}pyodide.mjs") if address[1].startswith("pyodide/") else None
+    assert bool(address[1]) is bool(place)
+    assert (own is not None and "loadPyodide" in own.text) is (place == str(PYODIDE))
+    assert ("https://cdn.example/py/" in home.headers["content-security-policy"]) is ("cdn" in place)
 
 
 @shows("agent.embeddings")

@@ -21,7 +21,7 @@ from agent.web.message_routes import LinkFetcher
 from tests.conftest import App, Visit, Visitor
 from tests.support import media_files
 from tests.support.scripted_server import Config, Running
-from tests.support.small_site import Asked, Site, answer, site, to
+from tests.support.small_site import Asked, Site, answer, site, site_apart, to
 
 PNG = media_files.picture("PNG", (60, 40))
 SERVER = Config(models=("Qwen/Qwen3-VL-8B-Instruct",), rate=200.0)
@@ -48,16 +48,9 @@ class Slow:
 
 @pytest.fixture(scope="module")
 def here() -> Iterator[Site]:
-    """A site with a picture, in a loop of its own, because the test's thread runs the browser's."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-    opening = site(**{"photo.png": lambda _: answer(PNG, kind="image/png")})
-    yield asyncio.run_coroutine_threadsafe(opening.__aenter__(), loop).result(20)
-    asyncio.run_coroutine_threadsafe(opening.__aexit__(None, None, None), loop).result(20)
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join(20)
-    loop.close()
+    """A site with a picture."""
+    with site_apart(**{"photo.png": lambda _: answer(PNG, kind="image/png")}) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")

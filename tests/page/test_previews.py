@@ -4,11 +4,12 @@ import json
 from uuid import uuid4
 
 import pytest
-from playwright.sync_api import Dialog, Locator, Page, Request, expect
+from playwright.sync_api import Dialog, Locator, Request, expect
 
 from tests.conftest import App, Visit, Visitor
 from tests.peers.axe import violations
 from tests.support.scripted_server import Running
+from tests.support.traffic import leaks_of
 
 DIAGRAM = "```mermaid\\ngraph TD\\nA[Start] --> B[Goal]\\n```"
 ESCAPES = {
@@ -107,19 +108,6 @@ def opened(visitor: Visitor, *, number: int = -1) -> Locator:
     panel = visitor.page.locator(".artifact")
     expect(panel).to_be_visible()
     return panel
-
-
-def leaks_of(page: Page) -> list[str]:
-    """Return the list to which each leak is added: a request that no policy of the frame has stopped."""
-    sent = list[str]()
-
-    def add(request: Request) -> None:
-        if "leak" in request.url and request.failure != "csp":
-            sent.append(request.url)
-
-    for event in ("requestfinished", "requestfailed"):
-        page.context.on(event, add)  # pyright: ignore[reportArgumentType, reportCallIssue]
-    return sent
 
 
 @pytest.mark.gate("A diagram is drawn, and its code can be read.")

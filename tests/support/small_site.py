@@ -8,8 +8,9 @@ import asyncio
 import gzip
 import json
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -123,6 +124,20 @@ async def site(tls: ssl.SSLContext | None = None, **handlers: Handler) -> AsyncG
             one.cancel()
         await asyncio.gather(*talks, return_exceptions=True)
         server.close()  # only now, because it would leave a connection open that was just accepted
+
+
+@contextmanager
+def site_apart(**handlers: Handler) -> Generator[Site]:
+    """Serve in a loop of its own, for tests whose thread runs the browser's."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    opening = site(**handlers)
+    yield asyncio.run_coroutine_threadsafe(opening.__aenter__(), loop).result(20)
+    asyncio.run_coroutine_threadsafe(opening.__aexit__(None, None, None), loop).result(20)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(20)
+    loop.close()
 
 
 def certificate(folder: Path, name: str) -> Path:

@@ -46,3 +46,16 @@ class Traffic:
     def _note_run(self, request: Request) -> None:
         if urlsplit(request.url).path.startswith("/runs/"):
             self._runs.append(request.url.partition("?")[0])
+
+
+def leaks_of(page: Page) -> list[str]:
+    """Return the list to which each leak is added: a request that no policy of the frame has stopped."""
+    sent = list[str]()
+
+    def add(request: Request) -> None:
+        if "leak" in request.url and request.failure != "csp":
+            sent.append(request.url)
+
+    for event in ("requestfinished", "requestfailed"):
+        page.context.on(event, add)  # pyright: ignore[reportArgumentType, reportCallIssue]
+    return sent

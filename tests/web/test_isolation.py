@@ -29,7 +29,7 @@ from agent.errors import NotFound
 from agent.files.store import MediaStore
 from agent.web.chat.attachments import MAX_FILES
 from agent.web.middleware import isolation, requests
-from agent.web.middleware.origins import Origins, SecurityHeadersSend
+from agent.web.middleware.origins import POLICY, Origins, SecurityHeadersSend
 from agent.web.middleware.visitor_cookie import COOKIE, MAX_AGE_SECONDS, CookieJar, VisitorCookies
 from tests.conftest import CONFIG, App, Visitor, becomes
 from tests.support.foreign_requests import (
@@ -78,7 +78,7 @@ async def test_answer_gets_its_headers(sent: dict[str, str], cookies: list[str],
     async def keep(message: Message) -> None:
         messages.append(message)
 
-    send = SecurityHeadersSend(keep, isolation.POLICY)
+    send = SecurityHeadersSend(keep, POLICY)
     send.cookies = cookies
     await send({"type": "http.response.start", "status": 200, "headers": httpx.Headers(sent).raw})
     always = {
@@ -86,7 +86,7 @@ async def test_answer_gets_its_headers(sent: dict[str, str], cookies: list[str],
         "referrer-policy": "same-origin",
         "x-content-type-options": "nosniff",
     }
-    of_documents = {"content-security-policy": isolation.POLICY, "cross-origin-opener-policy": "same-origin"}
+    of_documents = {"content-security-policy": POLICY, "cross-origin-opener-policy": "same-origin"}
     headers = httpx.Headers(messages[0]["headers"])
     assert {name: headers[name] for name in always | expected} == always | expected
     is_document = "javascript" not in sent.get("content-type", "")
@@ -113,7 +113,7 @@ async def test_other_sites_read_only_static_scripts(kind: str, allowed: str, kep
         messages.append(message)
 
     sent = {"content-type": kind, "access-control-allow-origin": allowed, "access-control-allow-credentials": "true"}
-    send = SecurityHeadersSend(keep, isolation.POLICY)
+    send = SecurityHeadersSend(keep, POLICY)
     await send({"type": "http.response.start", "status": 200, "headers": httpx.Headers(sent).raw})
     headers = httpx.Headers(messages[0]["headers"])
     assert headers.get("access-control-allow-origin") == kept
@@ -742,6 +742,7 @@ def test_every_answer_has_the_policy(own: App) -> None:
     asked = [
         ("GET", "/", 200), ("GET", "/config", 200), ("GET", "/healthz", 200), ("GET", "/nothing", 404),
         ("GET", "/media/x", 404), ("POST", "/", 405), ("GET", "/config/", 200), ("GET", "/assets/../x", 404),
+        ("GET", "/pyodide/0/pyodide.mjs", 404),
         ("GET", f"{API}file=/etc/passwd", 404), ("GET", f"{API}proxy=http://127.0.0.1", 404),
         ("POST", f"{API}queue/join", 400), ("POST", f"{API}upload", 400), ("GET", f"{API}info", 200),
         ("GET", f"{API}queue/data?session_hash=none", 404), ("GET", f"{API}heartbeat/none", 200),
@@ -749,7 +750,7 @@ def test_every_answer_has_the_policy(own: App) -> None:
     for method, target, status in asked:
         got, headers, _ = send_raw(own, method, target, **cookie)
         assert (got, target) == (status, target)
-        assert headers["content-security-policy"] == isolation.POLICY, target
+        assert headers["content-security-policy"] == POLICY, target
         assert headers["x-content-type-options"] == "nosniff", target
         assert headers["referrer-policy"] == "same-origin", target
         assert headers["cross-origin-opener-policy"] == "same-origin", target
@@ -760,7 +761,7 @@ def test_every_answer_has_the_policy(own: App) -> None:
         own, "POST", f"{API}queue/join", body, **cookie, **{"content-type": "application/json"}
     )
     assert got == 404
-    assert headers["content-security-policy"] == isolation.POLICY
+    assert headers["content-security-policy"] == POLICY
     assert "Traceback" not in text
     for route in ("queue/join", "cancel", "reset"):
         assert send_raw(own, "POST", API + route, b"x" * (requests.MAX_BODY + 1), **cookie)[0] == 413
@@ -888,11 +889,11 @@ async def test_internal_error_has_the_policy() -> None:
     async with httpx.AsyncClient(transport=transport, base_url="http://chat.example") as http_:
         said = await http_.get("/media/broken")
         assert said.status_code == 500
-        assert said.headers["content-security-policy"] == isolation.POLICY
+        assert said.headers["content-security-policy"] == POLICY
 
 
 def test_policy_names_no_other_site() -> None:
-    sources = {name: set(given) for name, *given in (one.split() for one in isolation.POLICY.split(";"))}
+    sources = {name: set(given) for name, *given in (one.split() for one in POLICY.split(";"))}
     assert sources.pop("frame-ancestors") == {"'self'", "https://huggingface.co"}
     assert sources["img-src"] == sources["media-src"] == sources["connect-src"] == {"'self'", "data:", "blob:"}
     own = {"'self'", "'none'", "'unsafe-inline'", "'unsafe-eval'", "data:", "blob:"}
@@ -1073,7 +1074,7 @@ def test_no_body_crashes_the_process(own: App) -> None:
     for _ in range(300):
         headers = {"content-type": dice.choice(kinds), "cookie": f"{cookie_name(own.url)}={program.cookie}"}
         _, given, text = send_raw(own, "POST", API + dice.choice(routes), nonsense(dice, program), **headers)
-        assert given["content-security-policy"] == isolation.POLICY
+        assert given["content-security-policy"] == POLICY
         assert "Traceback" not in text
         begun += text.startswith('{"event_id"')
         answered += text.startswith('{"data"')

@@ -165,4 +165,5 @@ def test_modules_have_one_entry_and_no_circle() -> None:
         "artifacts",
         "columns",
         "editing",
+        "python",
     }  # the others are loaded when they are used

@@ -10,8 +10,9 @@ from agent.errors import InputError
 from agent.i18n.text import _
 from agent.i18n.translator import ENGLISH
 from agent.models.catalog import ModelSpec
-from agent.providers.connection import Effort, Reasoning, is_off, is_reasoning
+from agent.providers.connection import Effort, Reasoning, is_off, is_reasoning, searches
 from agent.result import checked_options
+from agent.settings import OWN_SEARCH, Settings
 from agent.web.chat.visitor import Visitor
 
 MAX_PROMPT_CHARACTERS = 20_000
@@ -21,7 +22,7 @@ MOST_TOKENS = 10_000_000
 """The highest limit of an answer in tokens that is kept."""
 TEMPERATURE = 0.7
 """The temperature for a model that states none."""
-PAGE_OPTIONS: Mapping[str, type] = {"system_message": str, "tools": bool, "extract_text": bool}
+PAGE_OPTIONS: Mapping[str, type] = {"system_message": str, "tools": bool, "web": bool, "extract_text": bool}
 """The options of this page that a program can set, with their types."""
 RUN_OPTIONS = ("reasoning", "temperature", "max_tokens")
 """The options of a run that a program can set."""
@@ -36,7 +37,7 @@ class Choices:
     `effort` is how much to reason while reasoning is on; None: as much as the provider decides.
     `max_tokens` is the visitor's own limit of an answer, or None. `system_message` is None for the default and "" for
     no system prompt. With `extract_text`, text in images and speech in audio are extracted on this machine for a model
-    that cannot see or hear.
+    that cannot see or hear. With `web`, the model can search the web if that is possible here (`can_search`).
     """
 
     model: str = ""
@@ -47,6 +48,7 @@ class Choices:
     temperature: float | None = None
     max_tokens: int | None = None
     tools: bool = False
+    web: bool = False
     extract_text: bool = False
     language: str = ENGLISH.language
 
@@ -66,6 +68,13 @@ class Choices:
                     most=MAX_PROMPT_CHARACTERS,
                 )
             )
+
+
+def can_search(settings: Settings, spec: ModelSpec) -> bool:
+    """Return True if this model can use the web on this page."""
+    if not settings.search or (settings.public is not None and not settings.public.search):
+        return False
+    return searches(spec) if settings.search == OWN_SEARCH else spec.tools != "none"
 
 
 def requested_choices(

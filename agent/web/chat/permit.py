@@ -7,11 +7,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from pydantic_ai.messages import UserContent
+from pydantic_ai.messages import ModelMessage, UserContent
 
 from agent.agent import Agent
 from agent.context import Context
 from agent.errors import AgentError, InputError
+from agent.fetch import Guard
+from agent.files.for_model import MIN_BYTES, document_room
 from agent.files.long_documents import with_passages
 from agent.files.references import with_data
 from agent.files.store import MediaStore
@@ -21,6 +23,7 @@ from agent.i18n.translator import Translator
 from agent.limits import Limits
 from agent.local.zero_gpu import visitor_token
 from agent.messages.adapt import adapt
+from agent.messages.cited_documents import web_pages
 from agent.messages.compaction import INSTRUCTIONS, estimate, transcript
 from agent.messages.repair import estimate_tokens
 from agent.models.catalog import ModelSpec
@@ -29,12 +32,14 @@ from agent.providers.connection import Connection
 from agent.result import Options, max_temperature
 from agent.runtime.arguments import embedder_of
 from agent.runtime.run import Run
-from agent.settings import Settings
+from agent.settings import OWN_SEARCH, Settings
 from agent.system.request_queue import acting_for
+from agent.tools.documents import MAX_RESULT_BYTES
 from agent.tools.function_tools import Tool, Toolset
+from agent.tools.web import web_tools
 from agent.web.chat.answers import LiveRun, LiveRuns, SteeringCount
 from agent.web.chat.attached_documents import TOO_LONG, documents_of
-from agent.web.chat.choices import Choices
+from agent.web.chat.choices import Choices, can_search
 from agent.web.chat.expiry import RetentionPeriods
 from agent.web.chat.journal import Omitted, RunRequest, StoreJournal
 from agent.web.chat.model_menu import ModelMenu
@@ -236,7 +241,7 @@ class AnswerRuns:
         `branch` is the place of the answer if other models answer the same message.
         Raises `InputError` if they exceed the model's context.
         """
-        settings, media, connection, spec = self._settings, self._media, permit.connection, permit.connection.spec
+        settings, media, spec = self._settings, self._media, permit.connection.spec
         own_key, vectors = self.models.has_typed_key(record.owner, spec), self.vectors.of(record.id)
         history = await self.histories.read(record) if record.revision else History(())
         entries, messages = history.entries, [entry.message for entry in history.entries]
@@ -262,9 +267,7 @@ class AnswerRuns:
             own_key=own_key,
             compared=branch.id if branch else "",
         )
-        agent = Agent(
-            connection, system_message=system, tools=self._tools if use_tools else (), limits=run_limits(settings)
-        )
+        agent = self._agent(permit, system, choices, messages)
         open_journal = partial(StoreJournal) if branch is None else partial(BranchJournal, branch)
         periods = RetentionPeriods.of(settings)
         return RunSetup(
@@ -274,6 +277,20 @@ class AnswerRuns:
             journal=open_journal(self.histories.store, media, record, omitted, periods, request, message),
             parts=new_parts,
         )
+
+    def _agent(self, permit: AnswerPermit, system: str, choices: Choices, messages: Sequence[ModelMessage]) -> Agent:
+        """Return the agent of a run, with the tools and the search in the web that the visitor wants."""
+        settings, spec = self._settings, permit.connection.spec
+        tools = [*self._tools] if choices.tools and spec.tools != "none" else []
+        has_web, is_own = choices.web and can_search(settings, spec), settings.search == OWN_SEARCH
+        if has_web and not is_own:
+            guard = Guard(allow=() if settings.public else settings.fetch_from)
+            most = max(MIN_BYTES, min(document_room(spec) // 4, MAX_RESULT_BYTES))
+            first = 1 + max((page.number for page in web_pages(messages)), default=0)
+            count = partial(self.rate_limiter.reserve_search, permit.visitor)
+            tools += web_tools(settings.search, guard, max_bytes=most, first=first, permit=count)
+        agent = Agent(permit.connection, system_message=system, tools=tools, limits=run_limits(settings))
+        return agent.with_search(has_web and is_own)
 
     async def window(self, record: Conversation, spec: ModelSpec, choices: Choices) -> WindowUse:
         """Return how the chat fills the window of this model.

@@ -117,6 +117,18 @@ PICTURES_OF_ALL = ngettext_noop(
     "Limit for all visitors together: {count} image from links a minute. Try again in {seconds} s.",
     "Limit for all visitors together: {count} images from links a minute. Try again in {seconds} s.",
 )
+SEARCHES_OF_VISITOR = ngettext_noop(
+    "Limit: {count} search or page a minute. Try again in {seconds} s.",
+    "Limit: {count} searches and pages a minute. Try again in {seconds} s.",
+)
+SEARCHES_OF_ADDRESS = ngettext_noop(
+    "Limit for your network address: {count} search or page a minute. Try again in {seconds} s.",
+    "Limit for your network address: {count} searches and pages a minute. Try again in {seconds} s.",
+)
+SEARCHES_OF_ALL = ngettext_noop(
+    "Limit for all visitors together: {count} search or page a minute. Try again in {seconds} s.",
+    "Limit for all visitors together: {count} searches and pages a minute. Try again in {seconds} s.",
+)
 """The messages of the limits, for one and for many: at once, and a minute."""
 
 
@@ -125,7 +137,7 @@ class RateLimiter:
 
     def __init__(self, limits: PublicSettings | None, clock: Callable[[], float] = monotonic) -> None:
         self._limits = limits
-        self._answers, self._fetches = _Counts(clock), _Counts(clock)
+        self._answers, self._fetches, self._searches = _Counts(clock), _Counts(clock), _Counts(clock)
 
     def reserve_answer(self, visitor: Visitor) -> Reservation:
         """Reserve a place for an answer and count a message. Raises `Limited`, which reserves and counts nothing."""
@@ -160,6 +172,18 @@ class RateLimiter:
             ),
             together=_Bound(FETCHES_OF_ALL, PICTURES_OF_ALL, limits.answers, limits.messages_in_all),
         )
+
+    def reserve_search(self, visitor: Visitor) -> Reservation:
+        """Count a search in the web, or a page that a model reads. Raises `Limited`, which counts nothing."""
+        limits = self._limits
+        if limits is None:
+            return Reservation(lambda: None)
+        texts = SEARCHES_OF_VISITOR, SEARCHES_OF_ADDRESS, SEARCHES_OF_ALL
+        counts = limits.messages, limits.messages_per_address, limits.messages_in_all
+        each, address, together = (
+            _Bound(text, text, sys.maxsize, count) for text, count in zip(texts, counts, strict=True)
+        )
+        return self._searches.reserve(visitor, each=each, address=address, together=together)
 
 
 @dataclass(frozen=True, slots=True)

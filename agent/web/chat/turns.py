@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode
 
 from pydantic_ai.messages import AudioUrl, DocumentUrl, ImageUrl
 
+from agent.citations import READ, SEARCH
 from agent.files.parts import extracted_text_of, text_file_of
 from agent.files.store import ROUTE, is_id, type_of_id
 from agent.history import ALL_BAD, TIE, Entry, Note
@@ -33,6 +34,7 @@ from agent.rendering.markdown import Blocks, to_blocks
 from agent.rendering.sources import Sources
 from agent.rendering.steps import (
     LEAST_STEPS,
+    call_title,
     failure_reason,
     has_failed,
     refusal_reason,
@@ -373,6 +375,8 @@ class _Answer:
         self._turn, self._renderer, self._sources, self._translator = turn, renderer, sources, translator
         self._seconds = list(turn.reasoning)
         self._unanswered, self._failures, self._refusals = set[str](), dict[str, str](), dict[str, str]()
+        self._found = dict[str, str]()
+        """The results of searches in the web and of its pages, by the ids of their calls."""
 
     def ends_with_text(self) -> bool:
         """Return True if the answer is being written, ends with a text, and nothing in it is cited."""
@@ -389,6 +393,7 @@ class _Answer:
         turn = self._turn
         self._unanswered = {call["id"] for call in transcript.unanswered_tool_calls(turn.bubbles)}
         self._failures, self._refusals = failures(turn), refusals(turn)
+        self._found = {one["id"]: str(one["content"]) for one in _results(turn) if one["name"] in (SEARCH, READ)}
         out, written = list[Bubble](), [*self._written()]
         for is_steps, group in groupby(written, key=lambda one: one[2]["kind"] in STEPS):
             steps = [*group]
@@ -491,6 +496,7 @@ class _Answer:
             is_open and turn.replies is not None,
             self._refusals.get(id_),
             self._failures.get(id_),
+            id_ in self._found,
         )
         shown = self._renderer.step(number, given, lambda: self._made_call(number, bubble))
         if turn.note is not None or not is_open:
@@ -500,7 +506,8 @@ class _Answer:
 
     def _made_call(self, number: int, bubble: transcript.TurnBubble) -> Bubble:
         translator, id_ = self._translator, call_id(bubble)
-        name = translator(tool_title(_given(bubble)["name"]))
+        given = _given(bubble)
+        name = translator(call_title(given["name"], given["arguments"], self._found.get(id_, "")))
         state: BubbleState = "done"
         if id_ in self._unanswered and self._turn.replies is not None:
             state, name = "waiting", translator(_("{name} · waiting for you", name=name))

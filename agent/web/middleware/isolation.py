@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from agent.errors import Limited
 from agent.i18n.translator import negotiate
 from agent.web.heavy_work import RequestLimit
-from agent.web.middleware.origins import POLICY, Origins, SecurityHeadersSend, is_foreign
+from agent.web.middleware.origins import Origins, SecurityHeadersSend, is_foreign, policy_with
 from agent.web.middleware.requests import (
     READ,
     EventBodies,
@@ -125,6 +125,7 @@ OPEN_PREFIXES = (
     "/temporary/",
     "/s/",
     "/assets/",
+    "/pyodide/",
     "/static/",
     "/svelte/",
     "/pwa_icon/",
@@ -164,6 +165,7 @@ class IsolationMiddleware:
     the paths of its icons, and `events` has the number of inputs of each event (None: not checked). `owns_event` tells
     whether the event with this id waits or runs for this session (None: no event can be cancelled). `calls` has the
     number of each event that programs can call by its name, and `session_of` returns the session of an event.
+    `python_site` is the address of Pyodide's files on another site, which the page's policy allows then.
     """
 
     def __init__(
@@ -181,6 +183,7 @@ class IsolationMiddleware:
         calls: Mapping[str, int] = MappingProxyType({}),
         session_of: Callable[[str], str | None] = lambda _: None,
         limit: RequestLimit | None = None,
+        python_site: str = "",
     ) -> None:
         self._bodies = EventBodies(limit)
         self._events_limit = RequestLimit(EVENTS_EACH, EVENTS_PER_ADDRESS) if limit else None
@@ -188,7 +191,7 @@ class IsolationMiddleware:
         self._origins, self._events, self._owns_event = origins or Origins(), events, owns_event
         self._calls, self._session_of = {f"call/{name}": number for name, number in calls.items()}, session_of
         self._open = (*OPEN_PATHS, *icons, *(LOGIN_PATHS if login else ()))
-        self._policy, self._login = " ".join((POLICY, *framed_by)), LOGIN_PATHS if login else ()
+        self._policy, self._login = " ".join((policy_with(python_site), *framed_by)), LOGIN_PATHS if login else ()
         self._prefix = urlsplit(root_path).path
         self.uploads = IssuedIds()
 

@@ -104,6 +104,16 @@ POLICY = "; ".join(
         " ".join(("frame-ancestors 'self'", *FRAMERS)),  # last, because more framers may be appended
     )
 )
+
+
+def policy_with(site: str) -> str:
+    """Return the policy that also allows to load scripts and data from this folder of another site, if it is not ""."""
+    policy = POLICY
+    for part in ("script-src 'self'", "connect-src 'self'") if site else ():
+        policy = policy.replace(part, f"{part} {site}", 1)
+    return policy
+
+
 SELF_ONLY = ("autoplay", "camera", "clipboard-read", "clipboard-write", "fullscreen", "microphone")
 """Features that the page uses: camera and microphone to attach, clipboard to copy and paste, full-screen images."""
 OFF = (
@@ -122,7 +132,7 @@ HEADERS = (
     ("referrer-policy", "same-origin"),
     ("cross-origin-resource-policy", "same-origin"),  # or another port of this host could show what is cached
 )
-NO_DOCUMENTS = ("text/javascript", "text/css")
+NO_DOCUMENTS = ("text/javascript", "text/css", "application/wasm", "application/zip")
 SESSION = b"session="
 """The cookie in which Gradio keeps a login."""
 

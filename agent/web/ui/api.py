@@ -38,9 +38,9 @@ class ChatApi:
         """Send a message and stream the answer's bubbles.
 
         `message` is `{"text": ..., "files": [...]}`. `model` is a model's id, or "" for the first one. `options` can
-        hold system_message, reasoning, temperature, max_tokens, tools, extract_text and new (true starts a new
-        conversation). Each value is `{"text", "bubbles": [{"type", "content"}], "run", "finish_reason"}`. `run` is the
-        id of the run, and only the last value has a finish_reason.
+        hold system_message, reasoning, temperature, max_tokens, tools, web, extract_text and new (true starts a
+        new conversation). Each value is `{"text", "bubbles": [{"type", "content"}], "run", "finish_reason"}`. `run` is
+        the id of the run, and only the last value has a finish_reason.
         """
         session = self._sessions.get(request)
         options = dict(options or {})

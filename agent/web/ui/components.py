@@ -34,6 +34,7 @@ TOOL_SUPPORT = {
     "none": _("This model, or its server, takes no tools."),
 }
 """The remark about the tools of a model, by `ModelSpec.tools`."""
+WEB = _("The model searches the web and reads pages when it needs to. What it searches for leaves this server.")
 EFFORTS: dict[Effort, LocalizedText] = {
     "minimal": _("Minimal"),
     "low": _("Low"),
@@ -105,22 +106,28 @@ def widgets_for_model(
     *,
     transcriber: Transcriber | None = None,
     tools: Collection[str] = (),
+    has_web: bool = False,
 ) -> Updates:
     """Return the widgets that depend on the model.
 
     These are the settings, the composer, the examples of the empty chat and the description of the model. They show
     what was `chosen`, or else values that suit the model. `transcriber` extracts what the model cannot take, and
-    `tools` are the names of the tools here.
+    `tools` are the names of the tools here. `has_web`: the model can search the web.
     """
     empty: Updates = {widgets.composer.examples: examples(spec, translator, tools)}
     if spec is None:
         return empty | {widgets.composer.about: ""}
-    shown = settings_for_model(spec, chosen or Choices(), translator, transcriber=transcriber)
+    shown = settings_for_model(spec, chosen or Choices(), translator, transcriber=transcriber, has_web=has_web)
     return {widgets.settings: shown} | composer_for_model(widgets, spec, translator, transcriber=transcriber) | empty
 
 
 def settings_for_model(
-    spec: ModelSpec, chosen: Choices, translator: Translator = ENGLISH, *, transcriber: Transcriber | None = None
+    spec: ModelSpec,
+    chosen: Choices,
+    translator: Translator = ENGLISH,
+    *,
+    transcriber: Transcriber | None = None,
+    has_web: bool = False,
 ) -> dict[str, Any]:
     """Return what the settings show for a model, but for the system prompt. See `Settings`."""
     can_reason, can_call = spec.reasoning, spec.tools != "none"
@@ -133,12 +140,14 @@ def settings_for_model(
     return {
         "reasoning": can_reason and (not is_off(chosen.reasoning) or spec.always_reasons),
         "tools": can_call and chosen.tools,
+        "web": has_web and chosen.web,
         "extract_text": chosen.extract_text,
         "temperature": warmth if chosen.temperature is None else chosen.temperature,
         "max_tokens": chosen.max_tokens,
         "about": {
             "reasoning": {"fixed": fixed, "info": translator(always) if fixed else ""},
             "tools": {"fixed": not can_call, "info": translator(TOOL_SUPPORT[spec.tools])},
+            "web": {"fixed": not has_web, "info": translator(WEB)},
             "extract_text": {"info": extraction_info(spec, transcriber, translator)},
             "temperature": {
                 "fixed": not spec.temperature,

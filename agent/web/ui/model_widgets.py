@@ -8,6 +8,7 @@ import gradio as gr
 
 from agent.models.catalog import ModelSpec
 from agent.providers.connection import Effort, efforts
+from agent.web.chat.choices import can_search
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.system_prompt import adapt_prompt, default_prompt
 from agent.web.ui.components import (
@@ -68,7 +69,15 @@ class ModelWidgets:
             prompt = adapt_prompt(chosen.system_message, settings, spec, specs, session.translator)
         transcriber = self._conversations.transcriber if chosen.extract_text else None
         tools = [tool.name for tool in self._conversations.tools]
-        shown = widgets_for_model(self._widgets, spec, chosen, session.translator, transcriber=transcriber, tools=tools)
+        shown = widgets_for_model(
+            self._widgets,
+            spec,
+            chosen,
+            session.translator,
+            transcriber=transcriber,
+            tools=tools,
+            has_web=spec is not None and can_search(settings, spec),
+        )
         panel: dict[str, Any] = shown.setdefault(self._widgets.settings, {})
         panel["system_message"] = prompt
         panel["about"] = panel.get("about", {}) | {"system_message": {"usual": usual}}

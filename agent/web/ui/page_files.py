@@ -39,7 +39,7 @@ LAZY = (
     "order",
 )
 """The modules that are loaded when they are used, with a style of the same name."""
-LAZY_PARTS = ("preview", "artifacts", "contents", "columns", "editing", "recorder", "film")
+LAZY_PARTS = ("preview", "artifacts", "contents", "columns", "editing", "python", "recorder", "film")
 """Those of the transcript and of the composer, and one without a style."""
 NO_DIAGRAMS: Mapping[str, str] = {}
 START = "() => import(document.getElementById('page-module').href)"
@@ -92,19 +92,25 @@ def page_files(
     parts: Sequence[str] = (),
     space: str = "",
     rates: bool = False,
+    python: str = "",
 ) -> PageFiles:
     """Build the files. `links`: chats can have links. `diagrams` has the addresses of the modules that draw.
 
     `parts` are Gradio's files that each page needs. `space` is the id of the Space on which the app runs, or "".
-    `rates`: visitors can rate answers.
+    `rates`: visitors can rate answers. `python` is the address of Pyodide's files, which run Python code, or "".
     """
     paths = [path for one in FOLDERS for path in sorted((HERE / one).iterdir()) if path.suffix in (".js", ".css")]
     used = [path for path in paths if path.suffix == ".js" or path.stem in (*LAZY, *LAZY_PARTS)]
     modules = {path.relative_to(HERE).as_posix(): _content(path) for path in used}
     folder = f"page-{_digest(b''.join(modules.values()))}"
-    texts = {
-        one: texts_module(one, links=links, diagrams=diagrams, space=space, rates=rates).encode() for one in LANGUAGES
+    facts: dict[str, Any] = {
+        "links": links,
+        "diagrams": dict(diagrams),
+        "space": space,
+        "rates": rates,
+        "python": python,
     }
+    texts = {one: texts_module(one, **facts).encode() for one in LANGUAGES}
     names = {one: _name(f"texts-{one}", content, "js") for one, content in texts.items()}
     rules = style().encode()
     css = _name("page", rules, "css")
@@ -120,6 +126,7 @@ def texts_module(
     diagrams: Mapping[str, str] = NO_DIAGRAMS,
     space: str = "",
     rates: bool = False,
+    python: str = "",
 ) -> str:
     """Return a module with the texts of all modules in one language, and with what they must know of this page."""
     said: dict[str, Any] = {**translated(SCRIPTS, language)}
@@ -127,7 +134,7 @@ def texts_module(
     said["composer"] = translated(Composer.LABELS, language)
     said["settings"] = translated(Settings.LABELS, language)
     values: dict[str, Any] = {"said": said, "language": language, "languages": [*LANGUAGES], "links": links}
-    values |= {"diagrams": dict(diagrams), "space": space, "rates": rates}
+    values |= {"diagrams": dict(diagrams), "space": space, "rates": rates, "python": python}
     return "".join(f"export const {name} = {json.dumps(one, ensure_ascii=False)};\n" for name, one in values.items())
 
 

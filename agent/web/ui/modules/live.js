@@ -5,7 +5,7 @@ import { announceEnd, dropSent, keepDraft, showCopy } from "./chats.js";
 import { composer, fileOf, newId, queue } from "./composer.js";
 import { answer, call } from "./gradio.js";
 import { ask, inTurn, post, reached, request, stream } from "./network.js";
-import { $, TEMPORARY, box, button, diagrams, editor, frame, hint, inAddress, isTemporary, joined, language, load, make, ofAll, panel, rates, said, shown, when } from "./shared.js";
+import { $, TEMPORARY, box, button, diagrams, editor, frame, hint, inAddress, isTemporary, joined, language, load, make, ofAll, panel, python, rates, said, shown, when } from "./shared.js";
 
 const REFRESH_MS = 5000, RETRY_MS = 1000, TRIES = 20, WINDOW = 30, REFUSAL_S = 10, REFUSED_S = 20, LANE_FRAMES = 120;
 
@@ -417,7 +417,7 @@ const refuse = ({ message, status }) => {
 
 const mounted = new Promise((done) => when("#chat", (element) => {
   const buttons = ["copy", "edit", "erase", "retry", "retry-with", "undo", ...(rates ? ["good", "bad"] : []), "rewrite", "branch"];
-  transcript = shown.transcript = mount(element, { labels: said.transcript, language, actions: buttons, diagrams, textOf, render, canFix: true });
+  transcript = shown.transcript = mount(element, { labels: said.transcript, language, actions: buttons, diagrams, python, textOf, render, canFix: true });
   const on = (name, then) => element.addEventListener(`transcript:${name}`, ({ detail }) => then(detail));
   on("earlier", earlier);
   on("end", () => box()?.focus());

@@ -8,12 +8,12 @@ import { TOASTS, answer, call, mendToasts } from "./gradio.js";
 import { live } from "./live.js";
 import { $, box, editor, hint, kept, load, make, panel, said, shown, when } from "./shared.js";
 
-// The options in the composer: switches for reasoning and tools, which are those of the settings once more, the effort of
+// The options in the composer: switches for reasoning, tools and the web, which are those of the settings once more, the effort of
 // reasoning, and a button with the name of the model. It opens the list of models: models.js, which is loaded when it is used.
 const LATE_MS = 600;
 const name = make("span", { dir: "auto" });
 const model = make("button", { type: "button", id: "model-button", "aria-haspopup": "dialog", "aria-expanded": "false" }, name);
-const switches = ["reasoning", "tools"].map((of) => {
+const switches = ["reasoning", "tools", "web"].map((of) => {
   const label = said.settings[of];
   const one = make("button", { type: "button", role: "switch", class: `switch ${of}`, "aria-label": label, hidden: true }, make("span", {}, label));
   one.addEventListener("click", () => (panel.about(of).fixed ? hint(one.title) : panel.set(of, !panel.values()[of])));
@@ -21,8 +21,8 @@ const switches = ["reasoning", "tools"].map((of) => {
 });
 const effort = make("select", { "aria-label": said.effort, title: said.effort });
 const efforts = make("span", { class: "effort", hidden: true }, effort);
-const [[, reasoning], [, tools]] = switches;
-const options = make("div", { class: "options", role: "group", "aria-label": said.options }, reasoning, efforts, tools, model);
+const [[, reasoning], [, tools], [, web]] = switches;
+const options = make("div", { class: "options", role: "group", "aria-label": said.options }, reasoning, efforts, tools, web, model);
 /** @type {any} */
 let facts = {}; // what the server says of the chosen model: see `shown_model` in components.py
 let named; // the id of the model whose name is shown

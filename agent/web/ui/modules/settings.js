@@ -18,8 +18,8 @@ function drawControls() {
   const info = (id) => make("p", { id: `${id}-info`, class: "info" });
   const reset = () => make("button", { type: "button", class: "reset", title: labels.reset, "aria-label": labels.reset }, "↺");
 
-  // Reasoning, tools, and the extraction of text
-  const ticks = Object.fromEntries([["reasoning", "reasoning"], ["tools", "tools"], ["extract_text", "extract-text"]].map(([name, id]) => {
+  // Reasoning, tools, the web, and the extraction of text
+  const ticks = Object.fromEntries([["reasoning", "reasoning"], ["tools", "tools"], ["web", "web"], ["extract_text", "extract-text"]].map(([name, id]) => {
     const input = make("input", { type: "checkbox", "aria-describedby": `${id}-info` }), note = info(id);
     input.addEventListener("change", () => panel.set(name, input.checked));
     return [name, { input, note, line: block(id, make("label", { class: "tick" }, input, make("span", {}, labels[name])), note) }];
@@ -100,7 +100,7 @@ function drawControls() {
   panel.content.prepend(
     make("h2", {}, labels.settings), make("p", {}, labels.hold),
     block("system", make("label", { for: area.id }, labels.system_message), area, usualPrompt),
-    ticks.reasoning.line, ticks.tools.line, ticks.extract_text.line,
+    ticks.reasoning.line, ticks.tools.line, ticks.web.line, ticks.extract_text.line,
     block("temperature",
       make("div", { class: "head" }, make("label", { for: number.id }, make("span", {}, labels.temperature)), make("span", { class: "number" }, number, usualTemperature)),
       make("div", { class: "scale" }, make("span", { class: "min" }, "0"), scale, make("span", { class: "max" }, `${HIGHEST}`)), temperatureNote),
@@ -109,6 +109,7 @@ function drawControls() {
   // A field that the visitor is typing into keeps what is typed.
   function draw() {
     const values = panel.values();
+    ticks.web.line.hidden = panel.about("web").fixed !== false; // no model here can search
     for (const [name, { input, note }] of Object.entries(ticks)) {
       input.checked = Boolean(values[name]);
       input.disabled = Boolean(panel.about(name).fixed);

@@ -1,10 +1,10 @@
 // Helpers of the page's modules. `said` are the texts of page_text.py in the language of the page.
-import { diagrams, language, rates, said } from "texts";
+import { diagrams, language, python, rates, said } from "texts";
 import { mount } from "../composer/composer.js";
 import { bytesIn, nameOf } from "../composer/composer.js";
 import { composes, make } from "../transcript/elements.js";
 
-export { diagrams, language, make, nameOf, rates, said };
+export { diagrams, language, make, nameOf, python, rates, said };
 /** @type {(selector: string, root?: ParentNode) => any} */
 export const $ = (selector, root = document) => root.querySelector(selector);
 export const when = (selector, then) => {

@@ -7,7 +7,14 @@ import gradio as gr
 from agent.i18n.text import N_
 from agent.web.chat.choices import TEMPERATURE
 
-USUAL = {"reasoning": True, "tools": False, "extract_text": False, "temperature": TEMPERATURE, "max_tokens": None}
+USUAL = {
+    "reasoning": True,
+    "tools": False,
+    "web": False,
+    "extract_text": False,
+    "temperature": TEMPERATURE,
+    "max_tokens": None,
+}
 """The values that are shown until the server has sent those of the visitor."""
 
 
@@ -27,6 +34,7 @@ class Settings(gr.HTML):
         "system_how": N_("How the model should behave"),
         "reasoning": N_("Reasoning"),
         "tools": N_("Tools"),
+        "web": N_("Web"),
         "extract_text": N_("Extract text from images and audio"),
         "temperature": N_("Temperature"),
         "max_tokens": N_("Maximum answer length (tokens)"),

@@ -144,7 +144,7 @@ export function save(name, blob) {
 export class Frames {
   /**
    * @param {Record<string, string>} labels
-   * @param {{diagrams?: Record<string, string>, render?: (text: string) => Promise<string[]>, canFix?: boolean}} options see `mount`
+   * @param {{diagrams?: Record<string, string>, python?: string, render?: (text: string) => Promise<string[]>, canFix?: boolean}} options see `mount`
    */
   constructor(labels, options = {}) {
     this.labels = labels;
@@ -179,12 +179,15 @@ export class Frames {
     if (kind === "mermaid") this.watchNear(firstBlock(pre));
     if (pre.classList.contains("more")) return;
     pre.dataset.language = titleOf(pre) || language;
-    const eye = pre.querySelector(":scope > .tools > [data-action=preview]");
-    if (!kind) eye?.remove();
-    else if (!eye) pre.querySelector(":scope > .tools")?.prepend(this.eye());
     if (!pre.querySelector(":scope > .tools")) {
-      pre.prepend(make("div", { className: "tools", "data-own": "1" },
-        ...(kind ? [this.eye()] : []), ...(code && !isStep ? [button("save", "")] : []), button("code", this.labels.code)));
+      pre.prepend(make("div", { className: "tools", "data-own": "1" }, ...(code && !isStep ? [button("save", "")] : []), button("code", this.labels.code)));
+    }
+    const tools = /** @type {Element} */ (pre.querySelector(":scope > .tools"));
+    const offered = { preview: kind, run: !isStep && this.options.python && /^py(thon)?3?$/i.test(language) };
+    for (const [name, is] of Object.entries(offered)) {
+      const one = tools.querySelector(`:scope > [data-action=${name}]`);
+      if (!is) one?.remove();
+      else if (!one) tools.prepend(button(name, this.labels[name]));
     }
     /** @type {HTMLButtonElement | null} */
     const saves = pre.querySelector(":scope > .tools > [data-action=save]");
@@ -197,11 +200,6 @@ export class Frames {
   shown(pre) {
     const kind = kindOf(pre), { diagrams, render } = this.options;
     return (kind === "markdown" && !render) || (["mermaid", "vega-lite"].includes(kind) && !diagrams?.[kind]) ? "" : kind;
-  }
-
-  /** The button that shows what code makes. */
-  eye() {
-    return button("preview", this.labels.preview);
   }
 
   /** Draw a diagram when it comes near the reader. @param {Element} pre */
@@ -220,6 +218,12 @@ export class Frames {
   async open(pre, actions) {
     const module = await imported(new URL("artifacts.js", import.meta.url).href);
     module ? await module.open(pre, this, actions) : actions.fail(this.labels.failed);
+  }
+
+  /** Run Python code, and show its output below. @param {HTMLElement} pre @param {import("./python.js").Actions} actions */
+  async run(pre, actions) {
+    const module = await imported(new URL("python.js", import.meta.url).href);
+    module ? await module.run(pre, this, actions) : actions.fail(this.labels.failed);
   }
 
   /** @param {HTMLTableElement} table */

@@ -7,7 +7,7 @@ import { imported, make, styled } from "./elements.js";
  * Draw a transcript in this element. Its events are called `transcript:copy`, `transcript:choose`, `transcript:retry` and
  * so on, and their details have the turn's id.
  * @param {HTMLElement} element
- * @param {{labels: Record<string, string>, language?: string, actions?: string[], height?: string, diagrams?: Record<string, string>,
+ * @param {{labels: Record<string, string>, language?: string, actions?: string[], height?: string, diagrams?: Record<string, string>, python?: string,
  *   textOf?: (turn: string, part: string) => Promise<string>, render?: (text: string) => Promise<string[]>, canFix?: boolean}} options `textOf` gives the text of an "answer" or of a
  *   "message" as it was written. With it, a message is edited in its place: `transcript:edit` has the new text.
  *   `diagrams` has the addresses of the modules that draw "mermaid" and "vega-lite", which a frame without an origin must
@@ -160,6 +160,7 @@ function listen(root, drawing, { fire, textOf, say, fail, edit }) {
     const view = drawing.views.get(id), name = button.dataset.action ?? "";
     if (!view) return;
     const pre = button.closest("pre");
+    if (name === "run" && pre) return void drawing.frames.run(pre, { fire, fail });
     if (name === "preview" && pre) return void drawing.frames.open(pre, { fire, fail, copy });
     const text = textOfBlock(button);
     if (text !== undefined) return name === "save" ? save(button.value, new Blob([text], { type: "text/plain" })) : void copy(button, text);
