@@ -240,6 +240,8 @@ class _AgentSection:
     artifacts: bool = True
     summaries: Annotated[str, must('be "offer", "auto" or "off"', "offer|auto|off")] = "offer"
     embeddings: str = field(default="", repr=False)
+    speech: str = field(default="", repr=False)
+    speech_voice: str = ""
     max_steps: Positive = 12
     retries: Count = 3
     run_seconds: Period = 600.0
@@ -261,6 +263,9 @@ class Settings(_ServerSection, _HistorySection, _AgentSection):
 
     `embeddings` names what makes vectors for the search in long documents: "provider:model", or the URL of a server,
     see `agent.providers.connection.connect_embedder`. "" is none. It can hold a password.
+
+    `speech` names in the same way what reads answers aloud with the route /v1/audio/speech, and `speech_voice` its
+    voice; "" is the server's choice. Without `speech`, the browsers of visitors read.
 
     With `artifacts`, large models are told what the page can show beside the chat.
 
@@ -356,6 +361,7 @@ class _Variables(_LocalVariables):
     share: bool | None = Field(None, alias="SHARE")
     gradio_share: bool | None = Field(None, alias="GRADIO_SHARE")
     embeddings: str | None = Field(None, alias="EMBEDDINGS", repr=False)
+    speech: str | None = Field(None, alias="SPEECH", repr=False)
     api_key: str | None = Field(None, alias="SWITCHBOARD_API_KEY", repr=False)
 
 

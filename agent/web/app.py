@@ -26,6 +26,7 @@ from agent.local.manager import LocalModels
 from agent.models.catalog import Dialect, use_table_in
 from agent.providers.connection import Models, preloaded
 from agent.providers.discovery import discover
+from agent.providers.speech import speech_server
 from agent.settings import PublicSettings, Settings
 from agent.tools.function_tools import Tool, Toolset
 from agent.tools.presets import load_presets
@@ -79,6 +80,7 @@ from agent.web.ui.page_files import START, PageFiles, page_files
 from agent.web.ui.page_head import ICONS, MANIFEST, STATIC, manifest
 from agent.web.ui.theme import theme
 from agent.web.unsent_files import UnsentFiles
+from agent.web.voice_routes import VoiceRoutes
 
 EVENTS_KEPT = timedelta(hours=1)
 """The time for which the events of an ended answer are kept, for a page that was away."""
@@ -151,6 +153,8 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     guard = Guard(allow=() if settings.public else settings.fetch_from)
     fetcher = LinkFetcher(guard, conversations.runs.rate_limiter, max_bytes=settings.max_upload_bytes)
     ComposerRoutes(conversations, fetcher, owner_of, login_reader(page), limit).add_to(app)
+    speech = speech_server(settings.speech, settings.speech_voice)
+    VoiceRoutes(conversations, speech, owner_of).add_to(app)
     LinkRoutes(links, owner_of, conversations.running.is_busy, limit).add_to(app)
     copies = ChatCopies(services.media, importer)
     LinkPageRoutes(links, copies, services.media, settings, name_model).add_to(app)

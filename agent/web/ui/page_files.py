@@ -25,9 +25,9 @@ HERE = Path(__file__).parent
 FOLDERS = ("modules", "composer/modules", "settings/modules", "transcript/modules")
 FIRST, ENTRY = "modules/gradio.js", "modules/page.js"
 """The module that runs before Gradio, and the one that imports all others."""
-LAZY = ("viewer", "models", "compare", "share", "settings", "gauge")
+LAZY = ("viewer", "models", "compare", "share", "settings", "gauge", "voice")
 """The modules that are loaded when they are used, with a style of the same name."""
-LAZY_PARTS = ("preview", "artifacts", "contents", "columns", "recorder")
+LAZY_PARTS = ("preview", "artifacts", "contents", "columns", "recorder", "spoken", "worklet")
 """Those of the transcript and of the composer."""
 NO_DIAGRAMS: Mapping[str, str] = {}
 START = "() => import(document.getElementById('page-module').href)"

@@ -10,6 +10,7 @@ import { $, box, button, editor, hint, language, load, make, nameOf, root, said,
 takeDrops();
 offerLinks();
 offerCamera();
+offerVoice();
 openFiles();
 
 function pressable(text, then, name = "") {
@@ -241,6 +242,17 @@ function offerCamera() {
     new MutationObserver(offer).observe(about, { childList: true, subtree: true, attributeFilter: ["data-takes"] });
     offer();
   });
+}
+
+// Dictation, and a button for a conversation without hands.
+function offerVoice() {
+  const use = (then) => load("voice").then(then, () => hint(said.chats_failed));
+  document.addEventListener("composer:dictate", ({ detail: { file } }) => use((voice) => voice.dictate(file)));
+  if (!navigator.mediaDevices?.getUserMedia || !window.AudioWorkletNode) return;
+  const opener = pressable("", () => use((voice) => voice.converse()), "voice-button");
+  opener.title = said.hands_free;
+  opener.setAttribute("aria-label", said.hands_free);
+  editor.place("voice", opener);
 }
 
 // Attached files: a long text that is pasted becomes one, and a click opens a picture, or a text to be edited.
