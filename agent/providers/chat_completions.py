@@ -343,7 +343,7 @@ class _Stream(OpenAIStreamedResponse):
     _blank: str = field(default="", init=False)
     """White space sent as reasoning within a text. Servers send it beside the text, and it must not split it."""
     _is_text_open: bool = field(default=False, init=False)
-    _sound: list[bytes] = field(default_factory=list[bytes], init=False)
+    _sound: bytearray = field(default_factory=bytearray, init=False)
     _is_over: bool = field(default=False, init=False)
 
     @cached_property
@@ -394,12 +394,12 @@ class _Stream(OpenAIStreamedResponse):
         if pictures := cast(list[str] | None, getattr(delta, "images", None)):
             yield from self._end_text()
             yield from self._map_pictures(choice, pictures)
-        if (sound := _decoded(getattr(delta, "audio", None))) and sum(map(len, self._sound)) < MOST_SOUND:
-            self._sound.append(sound)
+        if len(self._sound) < MOST_SOUND:
+            self._sound += _decoded(getattr(delta, "audio", None))
         if self._is_over:
             yield from self._end_text()
             self._content_generation += 1
-            yield self._parts_manager.handle_part(vendor_part_id=None, part=FilePart(sound_of(self._sound)))
+            yield self._parts_manager.handle_part(vendor_part_id=None, part=FilePart(sound_of(bytes(self._sound))))
         if choice.finish_reason:
             yield from self._end_text()
             yield from self._check_guess(choice.finish_reason)
@@ -496,12 +496,12 @@ def _files(data: bytes) -> Iterator[bytes]:
         data = data[end:]
 
 
-def sound_of(pieces: Sequence[bytes]) -> BinaryContent:
-    """Return the sound of an answer as one file. Its pieces are WAV files, samples without a head, or parts of a file."""
-    if (kind := detect_mime(pieces[0])) and pieces[0].startswith((b"OggS", b"fLaC", b"ID3")):
-        return BinaryContent(b"".join(pieces), media_type=kind)
+def sound_of(data: bytes) -> BinaryContent:
+    """Return the sound of an answer as one file. It comes as WAV files, samples without a head, or another file."""
+    if (kind := detect_mime(data)) and data.startswith((b"OggS", b"fLaC", b"ID3")):
+        return BinaryContent(data, media_type=kind)
     out, rate, channels = bytearray(), SAMPLES_A_SECOND, 1
-    for piece in _files(b"".join(pieces)):
+    for piece in _files(data):
         try:
             with wave.open(io.BytesIO(piece)) as file:
                 rate, channels = file.getframerate(), file.getnchannels()
