@@ -114,7 +114,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     services = await _build_services(settings, say)
     conversations, models = services.conversations, services.models
     if settings.public:
-        say(_spending(settings.public, conversations.models.shared_models))
+        say(_spending(settings.public, conversations.models.shared_models, speech=settings.speech))
     with without_applications():
         page = _build_page(settings, conversations, services.visitors)
         queue = prepare_queue(page, STREAMS)
@@ -370,12 +370,13 @@ def _may_log_in(settings: Settings) -> bool:
     return settings.space is not None and settings.space.login
 
 
-def _spending(public: PublicSettings, lent: Sequence[str]) -> str:
+def _spending(public: PublicSettings, lent: Sequence[str], *, speech: str) -> str:
     """Return a line that tells the owner of a public page what strangers can spend."""
     models = f"with your keys they may use {', '.join(lent)}" if lent else "none of your keys is used for them"
     return (
         f"Open to everybody: {public.messages} messages a minute for each visitor, {public.messages_in_all} for all; "
         f"{public.answers_each} answers at once for each, {public.answers} for all; {models} ([public] models)."
+        + (" The server of SPEECH reads answers aloud for everybody." if speech else "")
     )
 
 

@@ -533,6 +533,15 @@ async def test_answers_are_spoken_by_the_named_server(write: Write, monkeypatch:
     assert server.server.spoken == [expected | {"authorization": "Bearer sk-voice"}] * 2
 
 
+async def test_owner_of_a_public_page_is_told_of_speech(write: Write) -> None:
+    for speech in ("http://127.0.0.1:9/v1", ""):
+        async with opened(write(f'[agent]\nspeech = "{speech}"\n[public]\non = true')) as page:
+            told = [
+                line for line in page.said if line.endswith("The server of SPEECH reads answers aloud for everybody.")
+            ]
+        assert len(told) == bool(speech)
+
+
 @pytest.mark.parametrize("name", ["nobody:tts", "anthropic:tts", "openai:tts", "http://", "tts"])
 def test_wrong_name_of_speech_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="SPEECH"):

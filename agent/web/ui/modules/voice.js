@@ -42,7 +42,7 @@ const draw = (texts) => {
   speed.setAttribute("aria-label", `${texts.speed}: ${speed.textContent}`);
   halt.textContent = talk ? texts.interrupt : texts.stop;
   end.textContent = texts.end;
-  for (const one of [pause, speed]) one.hidden = Boolean(talk) && mode !== "speaking";
+  for (const one of [pause, speed]) one.hidden = Boolean(talk);
   halt.hidden = Boolean(talk) && !["thinking", "speaking"].includes(mode);
   end.hidden = !talk;
 };
@@ -187,12 +187,15 @@ class Reader {
       this.silence = () => then(false);
       sound.onended = () => then(true);
       sound.onerror = () => then(undefined);
-      sound.play().catch((error) => error.name === "AbortError" || (tell(texts.cannot_play), this.stop()));
+      sound.play().catch((error) => error.name === "AbortError" || (hint(texts.cannot_play), this.stop()));
     });
     this.from = sound.currentTime;
     sound.pause();
     URL.revokeObjectURL(url);
-    if (isHeard === undefined && !signal.aborted) [this.byServer, one.sound] = [false, undefined];
+    if (isHeard === undefined && !signal.aborted) {
+      this.byServer = false;
+      this.failed = fill(texts.speech_failed, { why: said.transcript.failed });
+    }
     return Boolean(isHeard);
   }
 
@@ -217,7 +220,7 @@ class Reader {
       };
       speech.onend = () => then(true);
       speech.onerror = ({ error }) => {
-        if (error === "not-allowed") tell(texts.cannot_play);
+        if (error === "not-allowed") hint(texts.cannot_play);
         if (!["interrupted", "canceled"].includes(error)) this.stop();
         then(false);
       };
@@ -505,8 +508,9 @@ class Talk {
       if (isOver()) return;
       isFile && !text ? editor.files.attach([what], true) : insert(text);
       if (editor.isRunning()) $("#composer .stop-button").click();
-      await Promise.all([idle(), editor.files.settled()]);
+      const [, isStored] = await Promise.all([idle(), editor.files.settled()]);
       if (isOver()) return; // it stays in the composer
+      if (!isStored) return this.end(); // which says why
       this.isSent = true;
       $("#composer .submit-button").click();
     } catch ({ message }) {
