@@ -258,6 +258,23 @@ def test_recording_of_a_hearing_model_can_be_written_down(spoken_to: Browser, ta
     expect(visitor.page.locator("#composer .file")).to_have_count(0)
 
 
+def test_words_of_a_conversation_reach_a_deaf_model(spoken_to: Browser, talk: Open, deaf: App) -> None:
+    """The server writes them down, and a voice of the browser speaks. A microphone that hears no speech is said."""
+    visitor = talk(deaf.url, spoken_to, VOICES)
+    dictation(visitor, "Whisper", {"type": "done", "text": "!text Das ist gut und nicht schlecht."})
+    visitor.page.get_by_role("button", name="Talk hands-free").click()
+    becomes(["Das ist gut und nicht schlecht.", "Near"], lambda: visitor.page.evaluate("said[0]"))
+    expect(visitor.mine.first).to_have_text("!text Das ist gut und nicht schlecht.")
+    dictation(visitor, "Whisper", {"type": "error", "status": 400, "detail": "No speech was heard."})
+    expect(panel(visitor).locator(".note")).to_have_text("No speech was heard.")
+    expect(panel(visitor)).to_have_attribute("data-mode", "listening")
+    visitor.open_settings()
+    visitor.shot("voice-settings")
+    visitor.page.keyboard.press("Escape")
+    visitor.page.keyboard.press("Escape")
+    expect(panel(visitor)).to_be_hidden()
+
+
 def test_refused_microphone_ends_the_conversation(visit: Visit, speaking: App) -> None:
     visitor = visit(speaking.url, fresh=True)
     visitor.page.get_by_role("button", name="Talk hands-free").click()
