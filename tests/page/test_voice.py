@@ -87,7 +87,7 @@ def spoken(server: Running) -> list[str]:
     return [one["input"] for one in server.server.spoken]
 
 
-@pytest.mark.gate("the page listens, reads the answer aloud, and is interrupted by speaking")
+@pytest.mark.gate("The page listens, reads the answer aloud, and is interrupted by speaking.")
 def test_conversation_without_hands(spoken_to: Browser, talk: Open, speaking: App, server: Running) -> None:
     """It hears a sentence, sends it, reads the answer, is interrupted by the next one, and frees the microphone."""
     visitor, before = talk(speaking.url, spoken_to), len(server.journal())
