@@ -252,6 +252,8 @@ class _AgentSection:
     search: SearchPlace = ""
     summaries: Annotated[str, must('be "offer", "auto" or "off"', "offer|auto|off")] = "offer"
     embeddings: str = field(default="", repr=False)
+    speech: str = field(default="", repr=False)
+    speech_voice: str = ""
     max_steps: Positive = 12
     retries: Count = 3
     run_seconds: Period = 600.0
@@ -276,6 +278,9 @@ class Settings(_ServerSection, _HistorySection, _AgentSection):
 
     `embeddings` names what makes vectors for the search in long documents: "provider:model", or the URL of a server,
     see `agent.providers.connection.connect_embedder`. "" is none. It can hold a password.
+
+    `speech` names in the same way what reads answers aloud with the route /v1/audio/speech, and `speech_voice` its
+    voice; "" is the server's choice. Without `speech`, the browsers of visitors read.
 
     With `artifacts`, large models are told what the page can show beside the chat.
 
@@ -375,6 +380,7 @@ class _Variables(_LocalVariables):
     gradio_share: bool | None = Field(None, alias="GRADIO_SHARE")
     embeddings: str | None = Field(None, alias="EMBEDDINGS", repr=False)
     search: SearchPlace | None = Field(None, alias="SWITCHBOARD_SEARCH")
+    speech: str | None = Field(None, alias="SPEECH", repr=False)
     api_key: str | None = Field(None, alias="SWITCHBOARD_API_KEY", repr=False)
 
 

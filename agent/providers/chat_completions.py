@@ -1,9 +1,11 @@
 """Servers with OpenAI's Chat Completions API: vLLM, llama.cpp, the Hugging Face router, OpenAI's audio models."""
 
+import io
 import json
 import re
+import wave
 from base64 import b64decode
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -341,6 +343,8 @@ class _Stream(OpenAIStreamedResponse):
     _blank: str = field(default="", init=False)
     """White space sent as reasoning within a text. Servers send it beside the text, and it must not split it."""
     _is_text_open: bool = field(default=False, init=False)
+    _sound: bytearray = field(default_factory=bytearray, init=False)
+    _is_over: bool = field(default=False, init=False)
 
     @cached_property
     def _parts_manager(self) -> TaggedParts:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -363,10 +367,15 @@ class _Stream(OpenAIStreamedResponse):
 
     async def _validate_response(self) -> AsyncGenerator[ChatCompletionChunk]:
         # Azure's filter sends a finish reason without a delta, and the library skips such a choice.
-        async for chunk in super()._validate_response():
-            for choice in chunk.choices or ():
+        last: ChatCompletionChunk | None = None
+        async for last in super()._validate_response():
+            for choice in last.choices or ():
                 choice.delta = choice.delta or ChoiceDelta()
-            yield chunk
+            yield last
+        if self._sound and last is not None:  # its pieces can follow the end of the text
+            self._is_over = True
+            choice = chat_completion_chunk.Choice(index=0, delta=ChoiceDelta(), finish_reason=None)
+            yield last.model_copy(update={"choices": [choice], "usage": None})
 
     def _map_part_delta(self, choice: chat_completion_chunk.Choice) -> Iterable[ModelResponseStreamEvent]:
         delta, parts = choice.delta, self._parts_manager
@@ -385,6 +394,12 @@ class _Stream(OpenAIStreamedResponse):
         if pictures := cast(list[str] | None, getattr(delta, "images", None)):
             yield from self._end_text()
             yield from self._map_pictures(choice, pictures)
+        if len(self._sound) < MOST_SOUND:
+            self._sound += _decoded(getattr(delta, "audio", None))
+        if self._is_over:
+            yield from self._end_text()
+            self._content_generation += 1
+            yield self._parts_manager.handle_part(vendor_part_id=None, part=FilePart(sound_of(bytes(self._sound))))
         if choice.finish_reason:
             yield from self._end_text()
             yield from self._check_guess(choice.finish_reason)
@@ -457,6 +472,47 @@ class _Stream(OpenAIStreamedResponse):
             call.arguments += arguments
             delta.function.arguments = "" if call.arguments in _NO_ARGUMENTS else arguments
         call.id, call.name = call.id or delta.id or "", call.name or name
+
+
+MOST_SOUND = 20_000_000
+"""Bytes of the sound of an answer that are kept: seven minutes of OpenAI's samples."""
+SAMPLES_A_SECOND = 24_000
+"""Of sound without a head, as OpenAI sends it: one channel of 16 bits."""
+
+
+def _decoded(data: object) -> bytes:
+    """Return the bytes of pieces of sound in Base64, which can follow each other, b"" if there are none."""
+    try:
+        return b"".join(b64decode(one) for one in re.findall("[^=]+=*", data)) if isinstance(data, str) else b""
+    except ValueError:
+        return b""
+
+
+def _files(data: bytes) -> Iterator[bytes]:
+    """Yield the WAV files that follow each other, by the lengths in their heads, or all that is no such file."""
+    while data:
+        end = 8 + int.from_bytes(data[4:8], "little") if data.startswith(b"RIFF") else len(data)
+        yield data[:end]
+        data = data[end:]
+
+
+def sound_of(data: bytes) -> BinaryContent:
+    """Return the sound of an answer as one file. It comes as WAV files, samples without a head, or another file."""
+    if (kind := detect_mime(data)) and data.startswith((b"OggS", b"fLaC", b"ID3")):
+        return BinaryContent(data, media_type=kind)
+    out, rate, channels = bytearray(), SAMPLES_A_SECOND, 1
+    for piece in _files(data):
+        try:
+            with wave.open(io.BytesIO(piece)) as file:
+                rate, channels = file.getframerate(), file.getnchannels()
+                out += file.readframes(len(piece)) if file.getsampwidth() == 2 else b""
+        except (wave.Error, EOFError):
+            out += piece
+    whole = io.BytesIO()
+    with wave.open(whole, "wb") as file:
+        file.setparams((channels, 2, rate, 0, "NONE", ""))
+        file.writeframes(bytes(out[: len(out) // (2 * channels) * 2 * channels]))
+    return BinaryContent(whole.getvalue(), media_type="audio/wav")
 
 
 def _picture(url: str) -> BinaryContent | None:

@@ -20,14 +20,14 @@ from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import RunContext
 
-from agent.errors import InputError, MissingExtra, ProviderError, UnknownModel
+from agent.errors import InputError, MissingExtra, ProviderError, UnknownModel, without_logins
 from agent.i18n.text import LocalizedText
 from agent.keyword_arguments import explains_arguments, explains_fields
 from agent.models.catalog import Dialect, ModelSpec, ProviderSpec, load_catalog
 from agent.models.weights import Status
 from agent.plain_text import are_many, off_loop
 from agent.providers.delta_merging import count_deltas as count_deltas
-from agent.providers.errors import check_base_url
+from agent.providers.errors import check_base_url, missing_key
 from agent.providers.refusals import speaks_only_chat
 from agent.providers.refusals import without_refused as without_refused
 from agent.system.threads import PREPARING
@@ -449,6 +449,33 @@ def default_endpoint(provider: ProviderSpec, env: Mapping[str, str] = os.environ
         raise UnknownModel(f"{provider.label} needs base_url=..., or {name} in the environment: where its server is")
     key = next((env[name].strip() for name in provider.key_names if env.get(name, "").strip()), None)
     return Endpoint(base_url, key)
+
+
+def server_named(name: str, env: Mapping[str, str], *, what: str, key_name: str) -> tuple[Endpoint, ProviderSpec, str]:
+    """Return the address of "provider:model" or of a server's URL, its provider, and the model after ":" or "#".
+
+    `what` it is for ("embeddings"), and `key_name` the variable with the key of a server that is named by its URL.
+    Touches no network. Raises `InputError` for a name or URL that cannot be one, `MissingKey` without a key.
+    """
+    if "://" in name:
+        base_url, _, model = name.partition("#")
+        check_base_url(base_url)
+        endpoint = Endpoint(base_url.rstrip("/"), env.get(key_name, "").strip() or None)
+        return endpoint, load_catalog().providers["vllm"], model
+    prefix, _, model = (part.strip() for part in name.partition(":"))
+    provider = load_catalog().provider(prefix)
+    if provider is None or not model:
+        raise UnknownModel(
+            f'for {what}, name a "provider:model" such as "openai:MODEL", or the URL of a server such as '
+            f'"http://127.0.0.1:8080/v1", not {without_logins(name)[:80]!r}'
+        )
+    if provider.dialect not in ("chat", "responses"):
+        raise UnknownModel(f"{provider.label} has no such route of OpenAI's API. Name the URL of a server that has it.")
+    endpoint = default_endpoint(provider, env)
+    check_base_url(endpoint.base_url)
+    if endpoint.base_url == provider.base_url and provider.key_names and not endpoint.api_key:
+        raise missing_key(provider)
+    return endpoint, provider, model
 
 
 def base_url_variable(provider: str) -> str:

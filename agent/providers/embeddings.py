@@ -10,12 +10,11 @@ from pydantic_ai.embeddings.openai import OpenAIEmbeddingModel
 from pydantic_ai.exceptions import UnexpectedModelBehavior
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from agent.errors import UnknownModel, without_logins
 from agent.models.catalog import ProviderSpec, load_catalog
 from agent.models.families import can_chat
-from agent.providers.connection import Endpoint, default_endpoint
+from agent.providers.connection import Endpoint, server_named
 from agent.providers.discovery import discover
-from agent.providers.errors import check_base_url, explain, missing_key
+from agent.providers.errors import explain
 from agent.providers.http import new_client
 from agent.providers.openai_client import sdk_client
 
@@ -83,27 +82,7 @@ def embedder_named(name: str, env: Mapping[str, str] = os.environ) -> ServerEmbe
 
     Touches no network. Raises `InputError` for a name or URL that cannot be one, `MissingKey` without a key.
     """
-    if "://" in name:
-        base_url, _, model = name.partition("#")
-        check_base_url(base_url)
-        key = env.get(KEY_NAME, "").strip() or None
-        return ServerEmbedder(model, Endpoint(base_url.rstrip("/"), key), load_catalog().providers["vllm"])
-    prefix, _, model = (part.strip() for part in name.partition(":"))
-    provider = load_catalog().provider(prefix)
-    if provider is None or not model:
-        raise UnknownModel(
-            'embeddings come from "provider:model" such as "openai:text-embedding-3-small", or from the URL of a '
-            f'server such as "http://127.0.0.1:8080/v1", not from {without_logins(name)[:80]!r}'
-        )
-    if provider.dialect not in ("chat", "responses"):
-        raise UnknownModel(
-            f"{provider.label} has no route /v1/embeddings. Name the URL of a server that has it, or pass an "
-            "EmbeddingModel of pydantic-ai: Chat(..., embeddings=...)"
-        )
-    endpoint = default_endpoint(provider, env)
-    check_base_url(endpoint.base_url)
-    if endpoint.base_url == provider.base_url and provider.key_names and not endpoint.api_key:
-        raise missing_key(provider)
+    endpoint, provider, model = server_named(name, env, what="embeddings", key_name=KEY_NAME)
     return ServerEmbedder(model, endpoint, provider)
 
 

@@ -368,6 +368,8 @@ def _is_plain(value: object) -> bool:
     choices: Any = event.get("choices")
     if type(choices) is not list or len(cast(list[Any], choices)) != 1 or event.get("usage") or "error" in event:
         return False
+    if event.get("modality") == "audio":
+        return False
     choice: Any = cast(list[Any], choices)[0]
     if type(choice) is not dict:
         return False
@@ -398,6 +400,9 @@ def _clean_chunk(event: _Table, *, is_whole: bool, has_deltas: bool) -> _Table |
     usage = next((found for one in holders if (found := _usage(one.get("usage")))), None)
     if not choices and usage is None:
         return None
+    if event.get("modality") == "audio":  # vLLM-Omni sends sound in the place of the text
+        for one in choices:
+            one["delta"] = {"content": None, "audio": one["delta"].get("content")}
     if is_whole and choices:  # some servers send the text and each call as choices of their own
         parts = [(name, value) for one in reversed(choices) for name, value in one["delta"].items() if value]
         choices[0]["delta"] = {"content": None, **dict(parts)}
@@ -444,6 +449,10 @@ def _clean_delta(delta: _Table, *, is_whole: bool) -> _Table:
         url for one in _pictures(delta) if (url := _text_of(one, ("url", "image_url", "b64_json", "data")))
     ]:
         cleaned["images"] = pictures
+    if sound := _as_dict(delta.get("audio")):
+        cleaned["content"] = (text + _joined_text(sound.get("transcript"))) or None
+        if isinstance(data := sound.get("data"), str) and data:
+            cleaned["audio"] = data
     if isinstance(delta.get("annotations"), list):
         cleaned["annotations"] = _tables(delta["annotations"])
     calls = _tables(_read_json(delta.get("tool_calls")))

@@ -27,6 +27,7 @@ from agent.local.manager import LocalModels
 from agent.models.catalog import Dialect, use_table_in
 from agent.providers.connection import Models, preloaded
 from agent.providers.discovery import discover
+from agent.providers.speech import speech_server
 from agent.settings import ROOT, PublicSettings, Settings
 from agent.tools.function_tools import Tool, Toolset
 from agent.tools.presets import load_presets
@@ -100,6 +101,7 @@ from agent.web.ui.page_files import START, PageFiles, page_files
 from agent.web.ui.page_head import ICONS, MANIFEST, STATIC, manifest
 from agent.web.ui.theme import theme
 from agent.web.unsent_files import UnsentFiles
+from agent.web.voice_routes import VoiceRoutes
 
 EVENTS_KEPT = timedelta(hours=1)
 """The time for which the events of an ended answer are kept, for a page that was away."""
@@ -133,7 +135,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     services = await _build_services(settings, say)
     conversations, models = services.conversations, services.models
     if settings.public:
-        say(_spending(settings.public, conversations.models.shared_models))
+        say(_spending(settings.public, conversations.models.shared_models, speech=settings.speech))
     with without_applications():
         page = _build_page(settings, conversations, services.visitors)
         queue = prepare_queue(page, STREAMS)
@@ -174,6 +176,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     guard = Guard(allow=() if settings.public else settings.fetch_from)
     fetcher = LinkFetcher(guard, conversations.runs.rate_limiter, max_bytes=settings.max_upload_bytes)
     ComposerRoutes(conversations, fetcher, owner_of, login_reader(page), limit).add_to(app)
+    VoiceRoutes(conversations, speech_server(settings.speech, settings.speech_voice), owner_of).add_to(app)
     LinkRoutes(links, owner_of, conversations.running.is_busy, limit).add_to(app)
     copies = ChatCopies(services.media, importer)
     LinkPageRoutes(links, copies, services.media, settings, name_model).add_to(app)
@@ -463,12 +466,13 @@ def _may_log_in(settings: Settings) -> bool:
     return settings.space is not None and settings.space.login
 
 
-def _spending(public: PublicSettings, lent: Sequence[str]) -> str:
+def _spending(public: PublicSettings, lent: Sequence[str], *, speech: str) -> str:
     """Return a line that tells the owner of a public page what strangers can spend."""
     models = f"with your keys they may use {', '.join(lent)}" if lent else "none of your keys is used for them"
     return (
         f"Open to everybody: {public.messages} messages a minute for each visitor, {public.messages_in_all} for all; "
         f"{public.answers_each} answers at once for each, {public.answers} for all; {models} ([public] models)."
+        + (" The server of SPEECH reads answers aloud for everybody." if speech else "")
     )
 
 

@@ -203,7 +203,7 @@ class MessageRoutes:
 
         if NDJSON in request.headers.get("accept", ""):
             ready = self._conversations.model_for(owner, choices.model) is not None
-            lines = _lines(work, sending_text(sent.files, is_ready=ready), _translator(request))
+            lines = progress_lines(work, sending_text(sent.files, is_ready=ready), _translator(request))
             return HeavyResponse(lines, RequestSlot(lambda: None), NO_STORE, NDJSON)
         submission = Submission(work)
         try:
@@ -418,7 +418,7 @@ async def _signs_until(steering: asyncio.Future[bool]) -> AsyncGenerator[str]:
     yield json.dumps({"steered": steering.result()})
 
 
-async def _lines(
+async def progress_lines(
     work: Callable[[ReportProgress], Awaitable[dict[str, Any]]], waiting: LocalizedText, translator: Translator
 ) -> AsyncGenerator[str]:
     """Yield the progress of sending as JSON lines, and its result or error as the last one.

@@ -43,7 +43,7 @@ from tests.support.hub_state import Hub
 from tests.support.known_texts import INVOICE, SPEECH, SPOKEN, picture_of_text, plain
 from tests.support.media_files import sound, tone
 from tests.support.models import LARGE, FakeLocalModels
-from tests.support.toy_whisper import paths, pinned, whisper
+from tests.support.toy_whisper import hub_with_whisper, whisper
 from tests.support.views import widgets
 from tests.support.waiting import command_of, until
 
@@ -64,16 +64,6 @@ def quiet(_status: Status | None) -> None:
 def here() -> Transcriber:
     """A transcriber with the real model for pictures, which `make setup` installs."""
     return Transcriber(settings().local.cache_dir)
-
-
-@contextmanager
-def hub_with_whisper() -> Iterator[Hub]:
-    """Run a model hub with a toy in Whisper's format, which hears SAID in every speech."""
-    files = whisper(SPOKEN)
-    with pytest.MonkeyPatch.context() as patch, serving(files=paths(files)) as server:
-        patch.setitem(transcribe.TRANSCRIPTION_MODELS, "audio", replace(transcribe.SPEECH, files=pinned(files)))
-        patch.setenv("HF_ENDPOINT", server.url)
-        yield server
 
 
 @pytest.fixture

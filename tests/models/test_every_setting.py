@@ -36,6 +36,7 @@ from agent.history.sql.sqlite import SqliteStore
 from agent.local.manager import LocalModels
 from agent.models.catalog import load_catalog, use_table_in
 from agent.providers.connection import base_url_variable, default_endpoint
+from agent.providers.speech import speech_server
 from agent.result import RunResult
 from agent.settings import ROOT, LocalSettings, PublicSettings, Settings, UploadSettings, load_settings
 from agent.suspension.ledger import SqliteLedger
@@ -598,6 +599,34 @@ async def test_long_documents_of_the_page_are_searched_by_vectors(
             assert ("sublease" in str(result.context.messages[-2])) == bool(embeddings)
             assert (len(vectors.server.embedded) > before) == bool(embeddings)
             assert way in str(sent(server)["tools"])
+
+
+@shows("agent.speech", "agent.speech_voice", "SPEECH", "SPEECH_API_KEY")
+async def test_answers_are_spoken_by_the_named_server(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPEECH_API_KEY", "sk-voice")
+    with running(Config(models=(MODEL,), speak=lambda _text: b"")) as server:
+        for named, env in ((f'speech = "{server.base_url}#tts"\n', {}), ("", {"SPEECH": f"{server.base_url}#tts"})):
+            async with opened(write(f'[agent]\n{named}speech_voice = "alloy"', **env)) as page:
+                cookie = (await page.http.get("/")).headers["set-cookie"].partition(";")[0]
+                answer = await page.http.post("/speech", json={"text": "Hi."}, headers={"cookie": cookie})
+            assert answer.status_code == 502, "it is asked"
+    expected = {"model": "tts", "voice": "alloy", "input": "Hi.", "response_format": "mp3"}
+    assert server.server.spoken == [expected | {"authorization": "Bearer sk-voice"}] * 2
+
+
+async def test_owner_of_a_public_page_is_told_of_speech(write: Write) -> None:
+    for speech in ("http://127.0.0.1:9/v1", ""):
+        async with opened(write(f'[agent]\nspeech = "{speech}"\n[public]\non = true')) as page:
+            told = [
+                line for line in page.said if line.endswith("The server of SPEECH reads answers aloud for everybody.")
+            ]
+        assert len(told) == bool(speech)
+
+
+@pytest.mark.parametrize("name", ["nobody:tts", "anthropic:tts", "openai:tts", "http://", "tts"])
+def test_wrong_name_of_speech_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="SPEECH"):
+        speech_server(name, "", {})
 
 
 @shows("agent.max_steps")

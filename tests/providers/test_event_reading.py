@@ -2,8 +2,10 @@
 
 import asyncio
 import base64
+import io
 import json
 import re
+import wave
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -264,6 +266,48 @@ async def test_picture_in_a_delta_is_a_file_of_the_answer(server: Playing, name:
     bubbles, result = await played(server, reply(*text, *PICTURES[name], END))
     assert bubbles[0] == HI[0]
     assert [(file.media_type, file.data) for file in result.files] == [("image/png", PNG)]
+
+
+TONE = bytes(range(240)) * 4
+HALVES = [base64.b64encode(half).decode() for half in (TONE[:480], TONE[480:])]
+
+
+def wav(samples: bytes, rate: int = 24_000) -> bytes:
+    out = io.BytesIO()
+    with wave.open(out, "wb") as file:
+        file.setparams((1, 2, rate, 0, "NONE", ""))
+        file.writeframes(samples)
+    return out.getvalue()
+
+
+def omni(data: bytes) -> dict[str, Any]:
+    """Return a chunk of vLLM-Omni with sound."""
+    return {**chunk(content=base64.b64encode(data).decode()), "modality": "audio"}
+
+
+SOUNDS: dict[str, tuple[list[Mapping[str, Any]], bytes]] = {
+    "samples with a transcript": (
+        [chunk(audio={"id": "a", "transcript": "Hi."}), *(chunk(audio={"data": half}) for half in HALVES), END],
+        wav(TONE),
+    ),
+    "a file in a message": (
+        [with_choice(message={"audio": {"data": base64.b64encode(wav(TONE)).decode(), "transcript": "Hi."}}), END],
+        wav(TONE),
+    ),
+    "files after the text": (
+        [chunk(content="Hi."), END, omni(wav(TONE[:480], 16_000)), omni(wav(TONE[480:], 16_000))],
+        wav(TONE, 16_000),
+    ),
+    "no Base64": ([chunk(content="Hi.", audio={"data": "%"}), omni(b""), END], b""),
+}
+
+
+@pytest.mark.parametrize("name", SOUNDS)
+async def test_sound_of_a_model_is_a_file_beside_its_text(server: Playing, name: str) -> None:
+    events, data = SOUNDS[name]
+    bubbles, result = await played(server, reply(*events))
+    assert bubbles[0] == HI[0]
+    assert [(file.media_type, file.data) for file in result.files] == [("audio/wav", data)] * bool(data)
 
 
 async def test_picture_at_an_address_stays_in_the_text(server: Playing) -> None:

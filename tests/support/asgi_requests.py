@@ -81,11 +81,13 @@ async def never() -> Message:
 
 
 @asynccontextmanager
-async def running_app(folder: Path, model_url: str | None = None, **settings: Any) -> AsyncIterator[FastAPI]:
+async def running_app(
+    folder: Path, model_url: str | None = None, *, can_download: bool = False, **settings: Any
+) -> AsyncIterator[FastAPI]:
     """Run the app in this process, with its data in the folder."""
     from agent.web.app import create_app
 
-    local = LocalSettings(cache_dir=folder, downloads=False, vllm_base_url=model_url)
+    local = LocalSettings(cache_dir=folder, downloads=can_download, vllm_base_url=model_url)
     app = await create_app(Settings(data_dir=folder, local=local, **settings), say=lambda _: None)
     async with app.router.lifespan_context(app):
         yield app

@@ -61,6 +61,7 @@ CELLS: Mapping[tuple[str, str], tuple[str, ...] | str] = {
         "message read branches",
         "message find",
         "message render over http",
+        "message speak over http",
     ),
     ("message", "append"): (
         "message continue over http",
@@ -82,6 +83,7 @@ CELLS: Mapping[tuple[str, str], tuple[str, ...] | str] = {
         "upload head",
         "upload read old",
         "upload proxy",
+        "upload write down",
         "picture read",
         "picture head",
         "picture by owner",
@@ -174,7 +176,14 @@ CELLS: Mapping[tuple[str, str], tuple[str, ...] | str] = {
     ("event stream", "cancel"): ("session cancel", "event cancel", "event cancel both"),
     ("event stream", "subscribe"): ("session listen", "running answer subscribe"),
     ("event stream", "export"): ("session link",),
-    ("list", "read"): ("list read", "list summary", "list votes", "prompt list over http", "prompt get over http"),
+    ("list", "read"): (
+        "list read",
+        "list summary",
+        "list votes",
+        "settings voice",
+        "prompt list over http",
+        "prompt get over http",
+    ),
     ("list", "append"): ("list append", "conversation import id"),
     ("list", "rename"): ("list rename", "settings choose"),
     ("list", "delete"): ("list delete", "list delete all"),
@@ -198,6 +207,7 @@ BY_THE_SCENE: Mapping[str, str] = {
     "session keep": "It never ends, and changes nothing for anybody.",
     "session act": "The event does not exist for the owner either: its data do not fit.",
     "event read": "It streams the answer of a call, and ends it with its connection. `test_api` reads one.",
+    "upload write down": "It removes the upload. `test_recording_becomes_text_and_is_removed` makes it.",
     "upload attach over http": "A message takes its files from the uploads, so only one can have this one.",
 }
 """The requests that the owner makes in no test of its own, and why."""

@@ -54,7 +54,8 @@ class Config:
     `owned_by` in the list of models is how servers of the same API tell who they are. `scripts` are played when a
     message has their key as its text, so that the message can be one of a person. `embed` makes the vectors for the
     route /v1/embeddings, which is missing without it. `spoil` changes the bytes of each stream, head included.
-    `goes_on`: an answer goes on without its client.
+    `goes_on`: an answer goes on without its client. `speak` makes the sound of a text for the route /v1/audio/speech,
+    which is missing without it; None holds the answer back, and an empty sound is an error.
     """
 
     models: Sequence[str] = ("Qwen/Qwen3-8B",)
@@ -66,6 +67,7 @@ class Config:
     embed: Callable[[Sequence[str]], Sequence[Sequence[float]]] | None = None
     spoil: Callable[[bytes], bytes] = bytes
     goes_on: bool = False
+    speak: Callable[[str], bytes | None] | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -120,6 +122,9 @@ class Server:
     exchanges: list[Exchange] = field(default_factory=list[Exchange])
     attempts: Counter[str] = field(default_factory=Counter[str])
     embedded: list[list[str]] = field(default_factory=list[list[str]])
+    spoken: list[Json] = field(default_factory=list[Json])
+    unheard: int = 0
+    """The requests for sound whose client has gone."""
     connections: set["Connection"] = field(default_factory=set["Connection"])
     released: set[str] = field(default_factory=set[str])
     ids: int = 0
@@ -222,6 +227,8 @@ class Connection(asyncio.Protocol):
                 await self._chat(json.loads(body), headers.get("authorization"))
             case "POST", "/v1/embeddings" if self.server.config.embed is not None:
                 self._embed(json.loads(body), headers.get("authorization"))
+            case "POST", "/v1/audio/speech" if self.server.config.speak is not None:
+                await self._speak(json.loads(body), headers.get("authorization"))
             case "GET", "/v1/models":
                 refused = self.server.config.api_key and (
                     headers.get("authorization") != f"Bearer {self.server.config.api_key}"
@@ -251,6 +258,19 @@ class Connection(asyncio.Protocol):
         data = [{"object": "embedding", "index": at, "embedding": list(one)} for at, one in enumerate(vectors)]
         usage = {"prompt_tokens": 1, "total_tokens": 1}
         self._reply(200, {"object": "list", "model": body["model"], "data": data, "usage": usage})
+
+    async def _speak(self, body: Json, authorization: str | None) -> None:
+        assert self.server.config.speak is not None
+        self.server.spoken.append(body | {"authorization": authorization})
+        if (sound := self.server.config.speak(body["input"])) is None:
+            try:
+                await _silence(math.inf)
+            finally:
+                self.server.unheard += 1
+        elif sound:
+            self.transport.write(_head(200, {"content-type": "audio/wav", "content-length": str(len(sound))}) + sound)
+        else:
+            self._reply(500, error_body("No voice.", "InternalServerError", 500))
 
     async def _chat(self, body: Json, authorization: str | None) -> None:
         self.exchange = exchange = self.server.open(body, authorization)

@@ -1,17 +1,24 @@
 """A Whisper model of a megabyte, in the format of the real one. It hears the same sentence in every sound."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pytest
 from ctranslate2.specs import common_spec, whisper_spec
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+from agent.files import transcribe
 from agent.models.weights import HubFile, Pinned
+from tests.support.hub_server import serving
+from tests.support.hub_state import Hub
+from tests.support.known_texts import SPOKEN
 
 WIDTH = 64
 SPECIAL = ("<|endoftext|>", "<|startoftranscript|>", "<|en|>", "<|translate|>", "<|transcribe|>", "<|startoflm|>")
@@ -47,6 +54,16 @@ def pinned(files: dict[str, bytes]) -> tuple[Pinned, ...]:
 def paths(files: dict[str, bytes]) -> dict[str, bytes]:
     """Return the files by their path at the hub."""
     return {f"/org/whisper/resolve/rev/{name}": data for name, data in files.items()}
+
+
+@contextmanager
+def hub_with_whisper() -> Iterator[Hub]:
+    """Run a model hub with a toy in Whisper's format, which hears SPOKEN in every speech."""
+    files = whisper(SPOKEN)
+    with pytest.MonkeyPatch.context() as patch, serving(files=paths(files)) as server:
+        patch.setitem(transcribe.TRANSCRIPTION_MODELS, "audio", replace(transcribe.SPEECH, files=pinned(files)))
+        patch.setenv("HF_ENDPOINT", server.url)
+        yield server
 
 
 def _tokenizer(words: Sequence[str]) -> Tokenizer:

@@ -145,7 +145,9 @@ def test_growing_block_sends_only_what_is_new() -> None:
 
 
 def test_module_tests_pass() -> None:
-    tests = [str(Path(__file__).with_name(name)) for name in ("test_transcript.mjs", "test_contents.mjs")]
+    tests = [
+        str(Path(__file__).with_name(name)) for name in ("test_transcript.mjs", "test_contents.mjs", "test_spoken.mjs")
+    ]
     done = subprocess.run([node(), "--no-warnings", "--test", *tests], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
 

@@ -114,6 +114,7 @@ OPEN_PATHS = (
     "/favicon.ico",
     "/robots.txt",
     "/llms.txt",
+    "/voice",
     "/manifest.json",
     "/manifest.json/",
 )
@@ -138,7 +139,7 @@ CHANGES = {
         rf"/own-data|/temporary/{_NAME}|/conversations/{_NAME}({_MESSAGE}|/branches/{_NAME}|/summary|/links/[0-9a-f]{{64}})?"
     ),
     "POST": re.compile(
-        rf"/import|/pictures|/prompts|/markdown|/v1/chat/completions|/temporary/{_NAME}"
+        rf"/import|/pictures|/prompts|/markdown|/speech|/dictation|/v1/chat/completions|/temporary/{_NAME}"
         rf"|/conversations(/{_NAME}/(restore|links|passage|messages|steer|stop|summary))?"
         rf"|/conversations/{_NAME}{_MESSAGE}/(retry|continue|show|copy|answer|vote|rating)|{CONTINUE_PATH.pattern}"
     ),

@@ -180,6 +180,7 @@ def composer_for_model(
     about = " · ".join(html.escape(part) for part in facts if part)
     kinds = media_kinds(spec, extract_text=extract_text)
     takes = f'data-takes="{" ".join(kinds)}" data-accept="{",".join(file_types(kinds))}"'
+    takes += " data-hears" if spec.audio else ""
     return {widgets.composer.about: f"<p {takes}>{about}</p>"}
 
 

@@ -25,22 +25,10 @@ HERE = Path(__file__).parent
 FOLDERS = ("modules", "composer", "transcript")
 FIRST, ENTRY = "modules/gradio.js", "modules/page.js"
 """The module that runs before Gradio, and the one that imports all others."""
-LAZY = (
-    "viewer",
-    "models",
-    "compare",
-    "share",
-    "servers",
-    "settings",
-    "gauge",
-    "prompts",
-    "attachments",
-    "annotate",
-    "order",
-)
+LAZY = tuple("viewer models compare share servers settings gauge prompts attachments annotate order voice".split())
 """The modules that are loaded when they are used, with a style of the same name."""
-LAZY_PARTS = ("preview", "artifacts", "contents", "columns", "editing", "python", "recorder", "film")
-"""Those of the transcript and of the composer, and one without a style."""
+LAZY_PARTS = tuple("preview artifacts contents columns editing python recorder film spoken worklet".split())
+"""Those of the transcript and of the composer, and others that have no style of their own."""
 NO_DIAGRAMS: Mapping[str, str] = {}
 START = "() => import(document.getElementById('page-module').href)"
 """Starts the page's modules. Gradio runs this once it shows the page. Without a part of it, the page loads again."""

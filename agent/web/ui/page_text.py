@@ -264,6 +264,8 @@ SCRIPTS = {
     "passage_opening": N_("Opening {name}…"),
     "passage_page": N_("{name}, page {number} of {count}"),
     "passage_gone": N_("The cited passage was not found here."),
+    "hands_free": N_("Talk hands-free"),
+    "aloud": N_("Read answers aloud"),
     "model": N_("Model"),
     "model_named": N_("Model: {name}"),
     "models": N_("Models"),
@@ -297,6 +299,38 @@ SCRIPTS = {
     "log_out": N_("Log out ({name})"),
 }
 """The texts of the scripts, by the name that they use."""
+VOICE = {
+    "write": N_("Write it down"),
+    "writing": N_("Your speech is being written down…"),
+    "to_model": N_("The model hears the sound itself."),
+    "to_server": N_("This server writes your speech down with {reader}, and sends the sound nowhere else."),
+    "to_browser": N_("This browser writes your speech down. The service of its maker may get the sound."),
+    "no_writer": N_("Neither this server nor this browser can write speech down. {why}"),
+    "attached": N_("This server cannot write the recording down, so it is attached as sound. {why}"),
+    "nothing": N_("No speech was heard. Speak closer to the microphone, or choose another one."),
+    "browser_failed": N_("The service with which this browser writes speech down does not answer."),
+    "reading": N_("Reading aloud"),
+    "paused": N_("Paused"),
+    "pause": N_("Pause"),
+    "go_on": N_("Go on"),
+    "stop": N_("Stop reading"),
+    "speed": N_("Speed"),
+    "by_server": N_("This server speaks."),
+    "by_provider": N_("{name} speaks, and gets the text."),
+    "by_computer": N_("A voice of this computer speaks."),
+    "by_browser": N_("A voice of the browser speaks, whose maker gets the text."),
+    "speech_failed": N_("A voice of the browser reads on, because this did not work: {why}"),
+    "no_voice": N_("This browser has no voice for this language: {language}."),
+    "no_text": N_("This answer has no text that could be read aloud."),
+    "cannot_play": N_("The browser does not let this page play sound. Press “Read aloud” again."),
+    "listening": N_("Listening…"),
+    "thinking": N_("Thinking…"),
+    "speaking": N_("Speaking…"),
+    "interrupt": N_("Interrupt"),
+    "end": N_("End the conversation"),
+    "ended": N_("The microphone is off."),
+}
+"""The texts of the voice, which `/voice` sends when a visitor uses it."""
 
 
 def translated(texts: Mapping[str, str], language: str) -> dict[str, str]:

@@ -50,6 +50,8 @@ class Composer(Message):
         "failed": N_("Nothing was attached. Check the connection and try again."),
         "again": N_("Try again"),
         "record": N_("Record audio"),
+        "dictate": N_("Dictate"),
+        "write": N_("Write it down instead"),
         "recording": N_("Recording"),
         "done": N_("Attach audio"),
         "cancel": N_("Cancel"),

@@ -2,11 +2,11 @@
 import { composes, imported, isSoft, make, sends, styled } from "../transcript/elements.js";
 
 /** The places in the row of buttons, in their order. */
-const PLACES = ["attach", "camera", "prompts", "microphone", "options", "later", "send"];
+const PLACES = ["attach", "camera", "prompts", "microphone", "voice", "options", "later", "send"];
 
 /**
  * Draw a composer. Its events are called `composer:attach` (with `files`; a listener that prevents it attaches others), `composer:send` (with the message), `composer:later` (an answer runs),
- * `composer:stop`, `composer:changed` (its value was set), `composer:files` (other files are attached) and `composer:open` (of a `file` of these).
+ * `composer:dictate` (with the `file` that was recorded, if there is one), `composer:stop`, `composer:changed` (its value was set), `composer:files` (other files are attached) and `composer:open` (of a `file` of these).
  * @param {{labels: Record<string, string>, language: string, root: string, largest?: number}} options
  *   `root` is the path of the app, and `largest` the most bytes of a file.
  */
@@ -19,7 +19,7 @@ export function mount({ labels, language, root, largest }) {
   const picker = make("input", { type: "file", multiple: true, hidden: true, tabIndex: -1, "aria-label": labels.attach });
   const row = make("div", { className: "buttons" }, clip, send);
   const problem = make("p", { className: "problem", role: "alert" });
-  let isRunning = false, isSubmitting = false, moves = 0;
+  let isRunning = false, isSubmitting = false, hears = false, moves = 0;
   let late = /** @type {((files: any[]) => void) | undefined} */ (undefined); // gets what is recorded for a chat that was left
 
   const fire = (/** @type {string} */ name, /** @type {any} */ detail = {}) =>
@@ -49,7 +49,8 @@ export function mount({ labels, language, root, largest }) {
       const found = await imported(new URL("recorder.js", import.meta.url).href);
       microphone.disabled = false;
       if (!found) return say(labels.failed);
-      sound = found.recorder({ labels, attach: keep, shows: (/** @type {boolean} */ is) => (row.hidden = is), left });
+      const write = (/** @type {File[]} */ [file]) => fire("dictate", { file });
+      sound = found.recorder({ labels, attach: keep, write, shows: (/** @type {boolean} */ is) => (row.hidden = is), left });
       picker.before(sound.row);
     }
     sound.begin();
@@ -87,7 +88,7 @@ export function mount({ labels, language, root, largest }) {
   send.addEventListener("click", submit);
   stop.addEventListener("click", () => fire("stop"));
   clip.addEventListener("click", () => picker.click());
-  microphone.addEventListener("click", record);
+  microphone.addEventListener("click", () => (hears ? record() : fire("dictate")));
   picker.addEventListener("change", () => {
     const picked = [...picker.files];
     picker.value = "";
@@ -151,9 +152,12 @@ export function mount({ labels, language, root, largest }) {
       const after = [...row.children].find((one) => PLACES.indexOf(one.dataset.place) > PLACES.indexOf(name));
       row.insertBefore(control, after ?? null);
     },
-    /** Offer the microphone, or not. @param {boolean} hears */
-    offerMicrophone(hears) {
-      if (!hears || !navigator.mediaDevices?.getUserMedia || !window.MediaRecorder) return microphone.remove();
+    /** Let the microphone attach sound, if the model takes some, or else write speech into the box. @param {boolean} takesSound */
+    offerMicrophone(takesSound) {
+      if (!navigator.mediaDevices?.getUserMedia || !window.MediaRecorder) return microphone.remove();
+      hears = takesSound;
+      microphone.title = hears ? labels.record : labels.dictate;
+      microphone.setAttribute("aria-label", microphone.title);
       if (!microphone.isConnected) this.place("microphone", microphone);
     },
   };

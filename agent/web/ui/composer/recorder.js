@@ -1,21 +1,22 @@
-// Records sound: a row with the time, the level, a button that drops the recording and one that attaches it.
+// Records sound: a row with the time, the level, a button that drops the recording, one that attaches it, and one that lets its speech be written down.
 import { make } from "../transcript/elements.js";
 
 const TICK_MS = 100, BARS = 48, BITS = 64_000;
 const ENDS = { "audio/mp4": "m4a", "audio/ogg": "ogg", "audio/webm": "webm" };
 
 /**
- * @param {{labels: Record<string, string>, attach: (files: File[]) => boolean, shows: (is: boolean) => void, left: (event: Event) => void}} options
+ * @param {{labels: Record<string, string>, attach: (files: File[]) => boolean, write?: (files: File[]) => boolean, shows: (is: boolean) => void, left: (event: Event) => void}} options
  *   `shows` is told whether the row is shown, and `left` that its buttons are gone.
  */
-export function recorder({ labels, attach, shows, left }) {
+export function recorder({ labels, attach, write, shows, left }) {
   const icon = (/** @type {string} */ name, /** @type {string} */ label) =>
     make("button", { type: "button", className: `recorder-${name}`, title: label, "aria-label": label });
-  const cancel = icon("cancel", labels.cancel), done = icon("done", labels.done);
+  const cancel = icon("cancel", labels.cancel), done = icon("done", labels.done), words = write ? [icon("write", labels.write)] : [];
   const time = make("span", { className: "timestamp", role: "timer" }), state = make("span", { className: "state", role: "status" });
   const level = make("span", { className: "level", "aria-hidden": "true" });
-  const row = make("div", { className: "recorder", role: "group", "aria-label": labels.record, hidden: true }, cancel, state, level, time, done);
+  const row = make("div", { className: "recorder", role: "group", "aria-label": labels.record, hidden: true }, cancel, state, level, time, ...words, done);
   /** @typedef {{stream?: any, recorder?: MediaRecorder, end?: Promise<boolean>, context?: AudioContext, timer?: any}} Recording */
+  let give = attach;
   let now = /** @type {Recording | undefined} */ (undefined); // the recording, from the question for the microphone to its end
 
   const tell = (/** @type {string} */ text, isBad = false) => {
@@ -55,17 +56,18 @@ export function recorder({ labels, attach, shows, left }) {
     mine.end = new Promise((then) => made.addEventListener("stop", () => {
       if (now !== mine) return then(false); // it was dropped
       close();
-      then(pieces.length > 0 && attach([fileOf(pieces, made.mimeType)]));
+      then(pieces.length > 0 && give([fileOf(pieces, made.mimeType)]));
     }));
     made.start(1000);
   };
   const begin = async () => {
     if (now) return;
     const mine = /** @type {Recording} */ ({}), isLeft = () => now !== mine;
-    now = mine;
+    [now, give] = [mine, attach];
     shows(true);
     row.hidden = false;
-    [time.textContent, done.disabled] = ["", true];
+    time.textContent = "";
+    for (const one of [done, ...words]) one.disabled = true;
     level.replaceChildren();
     tell(labels.waiting);
     cancel.focus();
@@ -77,7 +79,7 @@ export function recorder({ labels, attach, shows, left }) {
       draw(mine);
       mine.stream.getTracks()[0].addEventListener("ended", finish); // it was unplugged
       tell(labels.recording);
-      done.disabled = false;
+      for (const one of [done, ...words]) one.disabled = false;
       done.focus();
     } catch (error) {
       for (const track of mine.stream?.getTracks() ?? []) track.stop();
@@ -100,6 +102,11 @@ export function recorder({ labels, attach, shows, left }) {
     left(event);
   };
   cancel.addEventListener("click", drop);
+  words[0]?.addEventListener("click", async (/** @type {Event} */ event) => {
+    give = write ?? attach;
+    await finish();
+    left(event);
+  });
   done.addEventListener("click", async (/** @type {Event} */ event) => {
     await finish();
     left(event);

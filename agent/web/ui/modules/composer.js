@@ -15,6 +15,7 @@ placeComposer();
 takeDrops();
 offerLinks();
 offerCamera();
+offerVoice();
 takeFilms();
 openFiles();
 
@@ -471,6 +472,17 @@ function offerCamera() {
     new MutationObserver(offer).observe(about, { childList: true, subtree: true, attributeFilter: ["data-takes"] });
     offer();
   });
+}
+
+// Dictation, and a button for a conversation without hands.
+function offerVoice() {
+  const use = (then) => load("voice").then(then, () => hint(said.chats_failed));
+  document.addEventListener("composer:dictate", ({ detail: { file } }) => use((voice) => voice.dictate(file)));
+  if (!navigator.mediaDevices?.getUserMedia || !window.AudioWorkletNode) return;
+  const opener = button("voice-button", "", () => use((voice) => voice.converse()));
+  opener.title = said.hands_free;
+  opener.setAttribute("aria-label", said.hands_free);
+  editor.place("voice", opener);
 }
 
 // A model gets a video as pictures with their times, and its sound. film.js makes them, in the browser.

@@ -1,5 +1,6 @@
 // Makes pictures and a sound of a video in the visitor's browser, for models that take no videos: each picture has its time
 // below it. Loaded with the first video.
+import { wavOf } from "../composer/spoken.js";
 import { editor, hint, said, shown } from "./shared.js";
 
 const MOST_PICTURES = 8, MOST_SECONDS = 600;
@@ -12,26 +13,6 @@ const timesOf = (seconds) => {
 };
 /** A time as 1:05. @param {number} seconds */
 const clock = (seconds) => `${Math.floor(seconds / 60)}:${String(Math.floor(seconds % 60)).padStart(2, "0")}`;
-/** Samples as a WAV file of one channel. @param {Float32Array} samples @param {number} rate @returns {ArrayBuffer} */
-const wav = (samples, rate) => {
-  const view = new DataView(new ArrayBuffer(44 + 2 * samples.length));
-  const word = (/** @type {number} */ at, /** @type {string} */ text) => [...text].forEach((one, n) => view.setUint8(at + n, one.charCodeAt(0)));
-  word(0, "RIFF");
-  view.setUint32(4, 36 + 2 * samples.length, true);
-  word(8, "WAVEfmt ");
-  view.setUint32(16, 16, true);
-  view.setUint16(20, 1, true);
-  view.setUint16(22, 1, true);
-  view.setUint32(24, rate, true);
-  view.setUint32(28, 2 * rate, true);
-  view.setUint16(32, 2, true);
-  view.setUint16(34, 16, true);
-  word(36, "data");
-  view.setUint32(40, 2 * samples.length, true);
-  samples.forEach((one, n) => view.setInt16(44 + 2 * n, Math.round(32767 * Math.max(-1, Math.min(1, one))), true));
-  return view.buffer;
-};
-
 /** Wait for an event of a video. @param {HTMLVideoElement} video @param {string} kind */
 const next = (video, kind) => new Promise((done, fail) => {
   const timer = setTimeout(() => fail(new Error("this takes too long")), WAIT_MS);
@@ -53,7 +34,7 @@ const soundOf = async (file, stem) => {
     for (let channel = 0; channel < heard.numberOfChannels; channel++) {
       heard.getChannelData(channel).forEach((one, n) => (samples[n] += one / heard.numberOfChannels));
     }
-    return samples.some((one) => Math.abs(one) > 0.001) ? [new File([wav(samples, RATE)], `${stem}.wav`, { type: "audio/wav" })] : [];
+    return samples.some((one) => Math.abs(one) > 0.001) ? [new File([wavOf([samples], RATE)], `${stem}.wav`, { type: "audio/wav" })] : [];
   } catch {
     return []; // no sound, or none that this browser can decode
   }

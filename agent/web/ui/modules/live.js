@@ -174,7 +174,11 @@ const show = (view) => {
   draw();
   if (isOpened || (begins && isMine)) transcript?.toEnd();
   if (begins) follow(live, isMine);
+  if (begins && isMine && ofAll?.getItem("aloud") && !$("#voice:not([hidden])[data-mode=thinking]")) speak("", live);
 };
+
+// Reads an answer aloud.
+const speak = (turn, url = "") => load("voice").then((voice) => voice.read(turn, url), () => hint(said.chats_failed));
 
 // The settings that the page shows, in the form of the routes.
 const settings = () => {
@@ -319,7 +323,7 @@ let sending; // gives up what is being sent
 const deliver = async (chat, body, how, tries = TRIES) => {
   const isNew = !chat || chat === TEMPORARY;
   try {
-    return await post(isNew ? "" : `/${chat}/messages`, { ...body, ...(chat === TEMPORARY && { temporary: true }) }, how);
+    return await post(isNew ? "/conversations" : `/conversations/${chat}/messages`, { ...body, ...(chat === TEMPORARY && { temporary: true }) }, how);
   } catch (error) {
     if (how.signal.aborted || (error.status && error.status !== 404)) throw error;
     if (error.status) {
@@ -409,6 +413,7 @@ document.addEventListener("gradio-call", ({ detail }) => detail === "pick" && ch
 const plain = (text) => text.replace(/\s+/g, " ").trim();
 const refuse = ({ message, status }) => {
   if (status === 503) call("look");
+  document.dispatchEvent(new Event("message-refused"));
   const notes = () => [...document.querySelectorAll("#attached li.refused span")].map((note) => plain(note.textContent));
   const isRepeated = notes().length > 0 && !plain(notes().reduce((rest, note) => rest.replace(note, ""), plain(message)));
   const before = changes;
@@ -416,13 +421,14 @@ const refuse = ({ message, status }) => {
 };
 
 const mounted = new Promise((done) => when("#chat", (element) => {
-  const buttons = ["copy", "edit", "erase", "retry", "retry-with", "undo", ...(rates ? ["good", "bad"] : []), "rewrite", "branch"];
+  const buttons = ["copy", "speak", "edit", "erase", "retry", "retry-with", "undo", ...(rates ? ["good", "bad"] : []), "rewrite", "branch"];
   transcript = shown.transcript = mount(element, { labels: said.transcript, language, actions: buttons, diagrams, python, textOf, render, canFix: true });
   const on = (name, then) => element.addEventListener(`transcript:${name}`, ({ detail }) => then(detail));
   on("earlier", earlier);
   on("end", () => box()?.focus());
   on("away", ({ isAway }) => document.documentElement.toggleAttribute("data-away", isAway));
   on("choose", ({ value }) => actions.choose(value));
+  on("speak", ({ turn }) => speak(turn));
   on("retry", ({ turn }) => actions.retry(turn));
   on("undo", ({ turn }) => actions.undo(turn));
   on("edit", ({ turn, text }) => actions.edit(turn, text));

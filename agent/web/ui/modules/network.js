@@ -76,9 +76,9 @@ const sayEach = async (body, names) => {
   if (wrong) throw wrong;
 };
 addEventListener("pagehide", () => Object.keys(unsaid).length && sayChoice().catch(() => undefined));
-/** Send a message. `progress` is called with what is said until it is stored. The errors are those of `request`. */
+/** Send a message, or a recording that is written down. `progress` is called with what is said until it is stored. The errors are those of `request`. */
 export const post = async (path, body, { signal, progress }) => {
-  const answer = await inTurn(false, () => send(`/conversations${path}`, { method: "POST", body, signal, accept: "application/x-ndjson" }));
+  const answer = await inTurn(false, () => send(path, { method: "POST", body, signal, accept: "application/x-ndjson" }));
   if (!answer.ok) {
     const value = await answer.json().catch(() => ({})), isFinal = answer.status < 500 && ![404, 408, 425, 429].includes(answer.status);
     throw failure(value, value.detail || isFinal ? answer.status : undefined); // else of a proxy, while the server is away

@@ -5,7 +5,7 @@ import { exportChats } from "./chats.js";
 import { composer } from "./composer.js";
 import { call, colours } from "./gradio.js";
 import { request } from "./network.js";
-import { $, button, frame, kept as keptOfTab, language, make, panel, root, said, sizeOf } from "./shared.js";
+import { $, button, frame, kept as keptOfTab, language, make, ofAll, panel, root, said, sizeOf } from "./shared.js";
 
 drawControls();
 offerAppearance();
@@ -161,6 +161,9 @@ function offerAppearance() {
     }
   };
   const usual = ["", said.as_in_browser];
+  const aloud = make("input", { type: "checkbox", checked: Boolean(ofAll?.getItem("aloud")) });
+  aloud.addEventListener("change", () => (aloud.checked ? ofAll?.setItem("aloud", "1") : ofAll?.removeItem("aloud")));
+  panel.content.append(make("div", { id: "aloud", class: "setting" }, make("label", { class: "tick" }, aloud, make("span", {}, said.aloud))));
   panel.content.append(make("section", { id: "appearance", "aria-label": said.appearance },
     menu("language", [usual, ...languages.map((code) => [code, nameOf(code), code])], kept(), (chosen) => {
       keep(chosen);

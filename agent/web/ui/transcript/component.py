@@ -37,6 +37,7 @@ class Transcript(gr.HTML):
         "asks": N_("Waiting for you"),
         "ready": N_("Answer ready"),
         "copy": N_("Copy message"),
+        "speak": N_("Read aloud"),
         "code": N_("Copy the code"),
         "save": N_("Save as {name}"),
         "preview": N_("Preview"),
