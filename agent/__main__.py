@@ -70,12 +70,12 @@ class ModelConnector:
     """Connects to models by name. Owns the local model server if it started one."""
 
     def __init__(self, settings: Settings, given: argparse.Namespace) -> None:
-        self._settings, self._given = settings, given
+        self._settings, self._options = settings, given
         self._local: LocalModels | None = None
 
     async def first(self) -> Connection:
         """Connect to the requested model, or else to the local one. Raises `AgentError`."""
-        given = self._given
+        given = self._options
         if given.model:
             return await self.connect(given.model)
         if given.base_url:
@@ -88,7 +88,7 @@ class ModelConnector:
 
     async def connect(self, name: str) -> Connection:
         """Connect to a model of the given server or of the catalogue. Raises `AgentError`."""
-        given, local = self._given, self._settings.local
+        given, local = self._options, self._settings.local
         if given.base_url:
             return connect_by_name(name, given.provider or "vllm", given.base_url, local.vllm_api_key)
         try:

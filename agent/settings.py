@@ -340,7 +340,7 @@ class Settings(_ServerSection, _HistorySection, _AgentSection):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _File:
+class _SettingsFile:
     """The sections of the file."""
 
     __pydantic_config__ = CLOSED
@@ -433,7 +433,7 @@ def load_settings(path: Path | None = None, env: Mapping[str, str] = os.environ)
     """
     path = path or Path(env.get("SWITCHBOARD_CONFIG") or FILES / "configs" / "app.toml")
     source = TomlFile(path, optional=True)
-    file = source.check(_File, source.table)
+    file = source.check(_SettingsFile, source.table)
     given = check_environment(_Variables, env).model_dump(exclude_none=True)
     given["share"] = share = given.pop("gradio_share", False) or given.get("share", False)
     space = find_space(env)

@@ -77,13 +77,13 @@ async def _store_one(store: HistoryStore, owner: str, number: int, writer: "_Wri
     entries: list[Entry] = []
     for message in writer.messages(rare):
         entries.append(Entry(parent_id=entries[-1].id if entries else None, message=message))
-    record = Conversation(owner=owner, title=writer.text(6), head_id=entries[-1].id, pinned=number < 5)
+    conversation = Conversation(owner=owner, title=writer.text(6), head_id=entries[-1].id, pinned=number < 5)
     if number % 2:  # the last question was edited
         other = [*writer.messages("")][-2:]
         for message, parent in zip(other, (entries[-3].id, None), strict=True):
             entries.append(Entry(parent_id=parent or entries[-1].id, message=message))
-        record = replace(record, branches=(entries[-1].id,))
-    await store.save(record, entries)
+        conversation = replace(conversation, branches=(entries[-1].id,))
+    await store.save(conversation, entries)
 
 
 class _Writer:

@@ -36,18 +36,18 @@ async def _measure(name: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         store = await STORES[name](Path(folder), now)
         try:
-            records = [await store.save(Conversation(owner=f"visitor{number}")) for number in range(RUNS)]
-            last = dict.fromkeys((record.id for record in records), 0)
+            conversations = [await store.save(Conversation(owner=f"visitor{number}")) for number in range(RUNS)]
+            last = dict.fromkeys((conversation.id for conversation in conversations), 0)
 
-            async def append(record: Conversation) -> None:
-                events = [_event(last[record.id] + 1 + place) for place in range(BATCH)]
-                last[record.id] += BATCH
-                await store.runs.append(_batch(record, events))
+            async def append(conversation: Conversation) -> None:
+                events = [_event(last[conversation.id] + 1 + place) for place in range(BATCH)]
+                last[conversation.id] += BATCH
+                await store.runs.append(_batch(conversation, events))
 
-            async def look(record: Conversation) -> None:
-                await store.runs.events(record.id, owner=record.owner, after=last[record.id] - BATCH)
+            async def look(conversation: Conversation) -> None:
+                await store.runs.events(conversation.id, owner=conversation.owner, after=last[conversation.id] - BATCH)
 
-            writes, looks = await _rate(records, append), await _rate(records, look)
+            writes, looks = await _rate(conversations, append), await _rate(conversations, look)
             return (
                 f"{name}: {writes:.0f} batches of events a second, so {writes * SHARED_STORE_SECONDS:.0f} answers at "
                 f"once; {looks:.0f} looks a second, so {looks * EVENT_READ_SECONDS:.0f} pages of other processes"
@@ -57,15 +57,15 @@ async def _measure(name: str) -> str:
             postgres_server.stop_shared_server()
 
 
-async def _rate(records: list[Conversation], call: Callable[[Conversation], Awaitable[None]]) -> float:
-    """Return the calls per second. Each record is in one worker's hands, so that its batches are in order."""
+async def _rate(conversations: list[Conversation], call: Callable[[Conversation], Awaitable[None]]) -> float:
+    """Return the calls per second. Each conversation is in one worker's hands, so that its batches are in order."""
     done, end = 0, perf_counter() + SECONDS
 
     async def work(first: int) -> None:
         nonlocal done
         while perf_counter() < end:
-            for record in records[first::AT_ONCE]:
-                await call(record)
+            for conversation in conversations[first::AT_ONCE]:
+                await call(conversation)
                 done += 1
 
     began = perf_counter()
@@ -77,8 +77,8 @@ def _event(number: int) -> RunEvent:
     return RunEvent.of(number, {"type": "output_text", "content": "words ", "is_type_switched": False})
 
 
-def _batch(record: Conversation, events: list[RunEvent]) -> RunEvents:
-    return RunEvents(run_id=record.id, conversation_id=record.id, owner=record.owner, events=events)
+def _batch(conversation: Conversation, events: list[RunEvent]) -> RunEvents:
+    return RunEvents(run_id=conversation.id, conversation_id=conversation.id, owner=conversation.owner, events=events)
 
 
 if __name__ == "__main__":

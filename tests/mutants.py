@@ -128,7 +128,7 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
     "agent/web/chat/conversation_list.py": [
         (
             "owner of a deletion",
-            "deleted is not None and deleted.record.owner == owner",
+            "deleted is not None and deleted.conversation.owner == owner",
             "deleted is not None",
             "web/test_conversation_list.py web/test_replica_undo.py web/test_temporary.py",
         ),
@@ -136,7 +136,7 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
     "agent/web/chat/branches.py": [
         (
             "undo during a new answer",
-            "if await self._is_answered(record.id, owner):",
+            "if await self._is_answered(conversation.id, owner):",
             "if False:",
             "web/test_branches.py web/test_chat_actions.py web/test_transfer.py",
         ),
@@ -192,7 +192,7 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
     ],
     "agent/history/memory.py": [
         (
-            "memory: owner of a record",
+            "memory: owner of a conversation",
             "return self._items.get(owner, {}).get(id_)",
             "return self._items.get(self._owners.get(id_, owner), {}).get(id_)",
             "history/test_conformance.py",

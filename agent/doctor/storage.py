@@ -13,7 +13,7 @@ from agent.doctor.check import Check, fault, ok, warning
 from agent.errors import AgentError, ConfigError, HistoryError, OtherVersion, StoreUnavailable
 from agent.files.places import LocalFolder, Place, open_place
 from agent.history import Conversation, new_id
-from agent.history.json_files import damaged_records
+from agent.history.json_files import damaged_conversations
 from agent.history.open_store import FILE, StoreOnServer, json_path, open_store, sqlite_path
 from agent.models.catalog import load_catalog as catalog
 from agent.settings import Settings
@@ -97,8 +97,8 @@ async def _write(url: str) -> Sequence[tuple[str, str]]:
     """Store a conversation and delete it. Return what could lose conversations."""
     opened = await open_store(url, folder=Path())
     try:
-        record = await opened.save(Conversation(owner="doctor"))
-        await opened.delete(record.id, owner=record.owner)
+        conversation = await opened.save(Conversation(owner="doctor"))
+        await opened.delete(conversation.id, owner=conversation.owner)
         return await opened.find_weaknesses() if isinstance(opened, StoreOnServer) else ()
     finally:
         await opened.aclose()
@@ -123,7 +123,7 @@ def _damaged_files(folder: Path) -> str | None:
     """Return what is wrong in the folder of a JSON history, "" if nothing is, and None if there is none."""
     if not folder.exists():
         return None
-    damaged = [*damaged_records(folder)]
+    damaged = [*damaged_conversations(folder)]
     return f"has {len(damaged)} damaged conversations, the first in {damaged[0].parent}" if damaged else ""
 
 

@@ -337,7 +337,7 @@ class _ConversionCache:
     """Recently converted files, up to `most` bytes. One instance serves the process; it is thread-safe."""
 
     def __init__(self, most: int) -> None:
-        self._most, self._size = most, 0
+        self._max_size, self._size = most, 0
         self._files: OrderedDict[tuple[bytes, ImageLimits | SoundLimits], ConvertedMedia] = OrderedDict()
         self._lock = Lock()
 
@@ -352,7 +352,7 @@ class _ConversionCache:
             if key not in self._files:
                 self._files[key] = converted
                 self._size += len(converted.data) + 200
-            while self._size > self._most:
+            while self._size > self._max_size:
                 self._size -= len(self._files.popitem(last=False)[1].data) + 200
 
 

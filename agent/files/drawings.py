@@ -129,12 +129,12 @@ def _chart_text(package: Package, part: str) -> str:
     root = package.xml(part)
     chart = next(all_of(root, "chart"), root)
     head = [" ".join(paragraphs(title).split()) for title in outermost(chart, "title")]
-    tables: list[_Table] = []
+    tables: list[_DrawnTable] = []
     for series in outermost(chart, "ser"):
         found = {tag: _points(one) for tag in _AXES if (one := child(series, tag)) is not None}
         categories = found.pop("cat", {}) | found.pop("xVal", {})
         if not tables or any(tables[-1].categories.get(at, one) != one for at, one in categories.items()):
-            tables.append(_Table())
+            tables.append(_DrawnTable())
         tables[-1].categories |= categories
         name = text_of(named, "v") if (named := child(series, "tx")) is not None else ""
         tables[-1].columns += [("" if at else name, one) for at, one in enumerate([*found.values()] or [{}])]
@@ -150,7 +150,7 @@ _AXES = ("cat", "xVal", "val", "yVal", "bubbleSize")
 """The elements of a series with stored values: first those of its categories."""
 
 
-class _Table:
+class _DrawnTable:
     """The values of the series of a chart that have the same categories: a column for each, with its name."""
 
     def __init__(self) -> None:

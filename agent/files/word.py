@@ -57,11 +57,11 @@ def read_docx(data: bytes) -> tuple[str, list[str], Collection[str]]:
     A section begins with a heading of the first two levels. The last one has the headers and footers.
     """
     package = Package(data, "DOCX")
-    reader = _Reader(package)
+    reader = _WordReader(package)
     return package.title(), checked_pages(reader.sections()), package.left_out
 
 
-class _Reader:
+class _WordReader:
     """Walks a document and keeps what its parts share: styles, the counters of lists, notes and comments."""
 
     def __init__(self, package: Package) -> None:
@@ -186,9 +186,9 @@ class _Reader:
 
     def _inline(self, element: Any) -> str:
         """Return the text below an element."""
-        return "".join(self._one(one) for one in element)
+        return "".join(self._element_text(one) for one in element)
 
-    def _one(self, element: Any) -> str:
+    def _element_text(self, element: Any) -> str:
         tag = local(element)
         if tag in DELETED:
             if text_of(element, "t", "delText"):

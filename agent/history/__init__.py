@@ -1,11 +1,12 @@
 """Conversations: the values that are stored, and the contract of the stores.
 
-`agent.history.records` describes the values, `agent.history.contract` the contract.
+`agent.history.values` describes the values, `agent.history.contract` the contract.
 """
 
 from agent.history.contract import HistoryStore, LinkStore, RetentionStore, RunStore
 from agent.history.open_store import STORE_KINDS, needing_driver, open_store
-from agent.history.records import (
+from agent.history.search import ConversationHit, excerpt_parts
+from agent.history.values import (
     ALL_BAD,
     CHANGED_ELSEWHERE,
     MOST_MODELS,
@@ -34,7 +35,6 @@ from agent.history.records import (
     steady_now,
     vectors_id,
 )
-from agent.history.search import ConversationHit, excerpt_parts
 
 __all__ = [
     "ALL_BAD",

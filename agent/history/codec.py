@@ -1,4 +1,4 @@
-"""Converts entries and records to JSON text and back. All stores keep this form, so that they answer alike.
+"""Converts entries and conversations to JSON text and back. All stores keep this form, so that they answer alike.
 
 Values that would not load again are refused before anything is written: one unreadable message would make its whole
 conversation unreadable. Fields that a newer version has added are found. Knows nothing of the storage itself.
@@ -15,8 +15,8 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_ai.messages import BaseToolCallPart, BinaryContent, FileUrl
 
 from agent.errors import HistoryError
-from agent.history.records import Conversation, Entry
 from agent.history.search import fold, searchable_text
+from agent.history.values import Conversation, Entry
 from agent.i18n.text import _
 from agent.system.threads import DECODING
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 # The byte encoding of pydantic-ai's own message adapter. An adapter of one dataclass takes no config, but an adapter of
 # a list does. Without it, bytes in a provider's details could not be written at all.
 _ENTRIES = TypeAdapter(list[Entry], config=ConfigDict(ser_json_bytes="base64", val_json_bytes="base64"))
-_RECORDS = TypeAdapter(list[Conversation])
+_CONVERSATIONS = TypeAdapter(list[Conversation])
 
 STEP_CHARACTERS = 100_000
 """The text that is validated at once, in milliseconds. One message can be longer."""
@@ -93,26 +93,26 @@ async def in_steps(load: Callable[[Sequence[S]], list[T]], texts: Sequence[S]) -
     return loaded
 
 
-def dump_conversation(record: Conversation) -> str:
-    """Return the record as one JSON object. Raises `HistoryError` if it would not load again."""
-    return _dump(_RECORDS, record, record.id)
+def dump_conversation(conversation: Conversation) -> str:
+    """Return the conversation as one JSON object. Raises `HistoryError` if it would not load again."""
+    return _dump(_CONVERSATIONS, conversation, conversation.id)
 
 
-def reload_conversation(record: Conversation) -> tuple[Conversation, str]:
-    """Return the record as it will load again, and its JSON. Raises `HistoryError` if it would not load."""
-    return _reload(_RECORDS, record, record.id)
+def reload_conversation(conversation: Conversation) -> tuple[Conversation, str]:
+    """Return the conversation as it will load again, and its JSON. Raises `HistoryError` if it would not load."""
+    return _reload(_CONVERSATIONS, conversation, conversation.id)
 
 
-def next_revision(record: Conversation, entries: Sequence[Entry], at: datetime) -> tuple[Conversation, str]:
-    """Return what the next save stores of a record that is saved at this time, as `reload_conversation` does.
+def next_revision(conversation: Conversation, entries: Sequence[Entry], at: datetime) -> tuple[Conversation, str]:
+    """Return what the next save stores of a conversation that is saved at this time, as `reload_conversation` does.
 
     Its `updated_at` is this time if it gets new messages. An imported one keeps the time of its newest message.
     """
-    updated_at = at if entries or not record.revision else record.updated_at
-    if record.source and updated_at == at:
-        newest = max([record.updated_at, *(entry.note.at for entry in entries)])
+    updated_at = at if entries or not conversation.revision else conversation.updated_at
+    if conversation.source and updated_at == at:
+        newest = max([conversation.updated_at, *(entry.note.at for entry in entries)])
         updated_at = newest if newest < at - _NEW else at
-    return reload_conversation(replace(record, revision=record.revision + 1, updated_at=updated_at))
+    return reload_conversation(replace(conversation, revision=conversation.revision + 1, updated_at=updated_at))
 
 
 def place_at(time: datetime) -> int:
@@ -126,12 +126,12 @@ def stored_title(title: str) -> str:
 
 
 def load_conversations(texts: Iterable[str]) -> list[Conversation]:
-    """Return the records of many JSON objects, validated in one call. Raises `HistoryError` if one is damaged."""
-    return _load(_RECORDS, texts)
+    """Return the conversations of many JSON objects, validated in one call. Raises `HistoryError` if one is damaged."""
+    return _load(_CONVERSATIONS, texts)
 
 
 def load_undamaged(text: str) -> Conversation | None:
-    """Return the record of one JSON object, or None if it is damaged, which is logged."""
+    """Return the conversation of one JSON object, or None if it is damaged, which is logged."""
     try:
         return load_conversations([text])[0]
     except HistoryError as error:

@@ -9,7 +9,8 @@ from datetime import datetime
 from typing import Protocol
 
 from agent.errors import NotFound
-from agent.history.records import (
+from agent.history.search import ConversationHit
+from agent.history.values import (
     PROGRAM,
     PROGRAM_VECTORS,
     Conversation,
@@ -20,7 +21,6 @@ from agent.history.records import (
     UnfinishedRun,
     vectors_id,
 )
-from agent.history.search import ConversationHit
 
 
 class RunStore(Protocol):
@@ -49,7 +49,7 @@ class RunStore(Protocol):
         """Say that a page watches this owner's run, with `stop` that it is to stop. Return None if it has ended."""
         ...
 
-    async def would_lose(self, record: Conversation) -> bool:
+    async def would_lose(self, conversation: Conversation) -> bool:
         """Return True if a run without an end would lose this conversation, should somebody delete it now.
 
         That is any run of a conversation that has not expired, and in an expired one a run with a lease.
@@ -112,24 +112,24 @@ class RetentionStore(Protocol):
     async def expiring(
         self, by: datetime, *, owners: str = "", limit: int = 50, skip: Collection[str] = ()
     ) -> Sequence[Conversation]:
-        """Return up to `limit` records that expire by then, the earliest first, without the ids in `skip`.
+        """Return up to `limit` conversations that expire by then, the earliest first, without the ids in `skip`.
 
-        Their owners begin with `owners`. Of a damaged record, the result has what `erase` needs.
+        Their owners begin with `owners`. Of a damaged conversation, the result has what `erase` needs.
         """
         ...
 
-    async def set_expiry(self, record: Conversation, expires_at: datetime | None) -> bool:
+    async def set_expiry(self, conversation: Conversation, expires_at: datetime | None) -> bool:
         """Set when a conversation expires, whether it has expired or not. Return False if `erase` would do nothing.
 
-        Nothing else of the record changes, not even its revision.
+        Nothing else of the conversation changes, not even its revision.
         """
         ...
 
     async def add_expiry(self, until: Callable[[Conversation], datetime | None], *, owners: str = "") -> int:
-        """Set `expires_at` of records without it whose owners begin with `owners`; return their number.
+        """Set `expires_at` of conversations without it whose owners begin with `owners`; return their number.
 
-        `until` returns when a record expires, None for never. Nothing else of the record changes, not even its
-        revision. Damaged records are left as they are.
+        `until` returns when a conversation expires, None for never. Nothing else of the conversation changes, not even
+        its revision. Damaged conversations are left as they are.
         """
         ...
 
@@ -148,20 +148,20 @@ class RetentionStore(Protocol):
         """Yield the stored text of each entry of an owner, in no particular order, also damaged and expired ones."""
         ...
 
-    async def erase(self, record: Conversation) -> bool:
+    async def erase(self, conversation: Conversation) -> bool:
         """Remove a conversation with all its entries, expired or not, and return whether it was removed.
 
-        It returns False if the conversation is gone, belongs to another owner, expires at another time than `record`,
-        or was saved after that was loaded.
+        It returns False if the conversation is gone, belongs to another owner, expires at another time than
+        `conversation`, or was saved after that was loaded.
         """
         ...
 
-    async def erase_unused(self, owner: str, records: Sequence[Conversation]) -> bool:
+    async def erase_unused(self, owner: str, conversations: Sequence[Conversation]) -> bool:
         """Remove all conversations of an owner, unless one was used meanwhile, and return whether they were removed.
 
-        `records` are all that the owner had. The check and the removal are one step, so that nothing is lost that the
-        owner stores in between. It returns False and removes nothing if `erase` would keep one of them, if the owner
-        has another conversation now or none, or if one has a run that would lose it (see `RunStore.would_lose`).
+        `conversations` are all that the owner had. The check and the removal are one step, so that nothing is lost that
+        the owner stores in between. It returns False and removes nothing if `erase` would keep one of them, if the
+        owner has another conversation now or none, or if one has a run that would lose it (see `RunStore.would_lose`).
         """
         ...
 
@@ -183,24 +183,25 @@ class HistoryStore(Protocol):
     retention: RetentionStore
 
     async def save(
-        self, record: Conversation, entries: Sequence[Entry] = (), events: RunEvents | None = None
+        self, conversation: Conversation, entries: Sequence[Entry] = (), events: RunEvents | None = None
     ) -> Conversation:
-        """Store `entries`, the record and `events`, all or nothing. Return it with the next revision.
+        """Store `entries`, the conversation and `events`, all or nothing. Return it with the next revision.
 
-        `record.revision` must be the stored one (0: not stored yet), and a stored record must have the same owner.
-        A save with entries, and the first one, sets `updated_at` and moves the conversation to the top of the list. If
-        the record has a `source` and its messages are old, `updated_at` is the time of the newest one, as the record
-        and the entries' notes have it, and the conversation gets the place in the list of that time. The store keeps
-        the stored pin, and the stored title unless it is empty: only `label` changes these. Raises
-        `Conflict` if another save came first, and leaves everything as it was. Raises `NotFound` if the stored record
-        belongs to another owner, was deleted, or has expired and `record` has not: a conversation can be stored step by
-        step while nobody sees it. Raises a plain `HistoryError` if the conversation already has an entry's id or lacks
-        a parent or head, or if a message would not load again. `events` are refused as in `RunStore.append`.
+        `conversation.revision` must be the stored one (0: not stored yet), and a stored conversation must have the same
+        owner. A save with entries, and the first one, sets `updated_at` and moves the conversation to the top of the
+        list. If the conversation has a `source` and its messages are old, `updated_at` is the time of the newest one,
+        as the conversation and the entries' notes have it, and the conversation gets the place in the list of that
+        time. The store keeps the stored pin, and the stored title unless it is empty: only `label` changes these.
+        Raises `Conflict` if another save came first, and leaves everything as it was. Raises `NotFound` if the stored
+        conversation belongs to another owner, was deleted, or has expired and `conversation` has not: a conversation
+        can be stored step by step while nobody sees it. Raises a plain `HistoryError` if the conversation already has
+        an entry's id or lacks a parent or head, or if a message would not load again. `events` are refused as in
+        `RunStore.append`.
         """
         ...
 
-    async def remove(self, record: Conversation, entry_ids: Collection[str]) -> Conversation:
-        """Erase these entries and save the record, all or nothing. Return it with its revision raised by one.
+    async def remove(self, conversation: Conversation, entry_ids: Collection[str]) -> Conversation:
+        """Erase these entries and save the conversation, all or nothing. Return it with its revision raised by one.
 
         All that follows an erased entry is erased with it: raises a plain `HistoryError` if an entry stays that follows
         one, or if the head does not stay. With them go the links that end with one of them, and the events of all runs
@@ -210,29 +211,29 @@ class HistoryStore(Protocol):
         ...
 
     async def get(self, conversation_id: str, *, owner: str) -> Conversation:
-        """Return the record. Raises `NotFound`."""
+        """Return the conversation. Raises `NotFound`."""
         ...
 
     async def history(
-        self, record: Conversation, *, limit: int | None = None, most_bytes: int | None = None
+        self, conversation: Conversation, *, limit: int | None = None, most_bytes: int | None = None
     ) -> list[Entry]:
-        """Return the entries that lead to `record.head_id`, oldest first, at most the newest `limit` of them.
+        """Return the entries that lead to `conversation.head_id`, oldest first, at most the newest `limit` of them.
 
         With `most_bytes`, the oldest of them is the first with which their texts have so many bytes. Raises `NotFound`
-        if `record.owner` does not own the stored conversation.
+        if `conversation.owner` does not own the stored conversation.
         """
         ...
 
-    async def entries(self, record: Conversation) -> Sequence[Entry]:
+    async def entries(self, conversation: Conversation) -> Sequence[Entry]:
         """Return all entries of a conversation in the order of their storage, including branches and expired entries.
 
-        Returns nothing if `record.owner` does not own the stored conversation.
+        Returns nothing if `conversation.owner` does not own the stored conversation.
         """
         ...
 
     async def find(
         self,
-        record: Conversation,
+        conversation: Conversation,
         *,
         ids: Collection[str] = (),
         after: Collection[str | None] = (),
@@ -241,23 +242,23 @@ class HistoryStore(Protocol):
         """Return the entries with these ids and those that follow one of `after` (None: the first ones).
 
         They come from all branches, in the order of their storage, and no other message is read. With `most_bytes`, the
-        last of them is the first with which their texts have so many bytes. Returns nothing if `record.owner` does not
-        own the stored conversation.
+        last of them is the first with which their texts have so many bytes. Returns nothing if `conversation.owner`
+        does not own the stored conversation.
         """
         ...
 
-    async def following(self, record: Conversation, entry_id: str | None) -> Sequence[str]:
+    async def following(self, conversation: Conversation, entry_id: str | None) -> Sequence[str]:
         """Return the ids of this entry and of all that follow it on any branch, in the order of their storage.
 
         None stands for all entries of the conversation. No message is read. Returns nothing if there is no such entry,
-        or if `record.owner` does not own the stored conversation.
+        or if `conversation.owner` does not own the stored conversation.
         """
         ...
 
     async def list(
         self, owner: str, *, limit: int = 50, offset: int = 0, pinned: bool | None = None
     ) -> list[Conversation]:
-        """Return the owner's records after the first `offset` of them. The one that got entries last is first.
+        """Return the owner's conversations after the first `offset` of them. The one that got entries last is first.
 
         `pinned` leaves only those that are pinned, or only those that are not. Expired ones are left out.
         """
@@ -280,7 +281,7 @@ class HistoryStore(Protocol):
         pinned: bool | None = None,
         instead_of: str | None = None,
     ) -> Conversation:
-        """Set the title or the pin of a conversation, and return its record. None leaves them as they are.
+        """Set the title or the pin of a conversation, and return it. None leaves them as they are.
 
         Nothing else changes, not even the revision or the place in the list, so that a running answer is not disturbed.
         `instead_of` sets the title only if it is this one now. Raises `NotFound`.

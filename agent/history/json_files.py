@@ -11,13 +11,14 @@ People and their tools can read these files. A save waits for the disk, and all 
 `ids`, `runs` and `links` are indexes: a file there counts only if the conversation says the same. `open` makes missing
 ones. The files of a conversation are:
 
-    record.jsonl    the `Item` without its record, then the record as `agent.history.codec` writes it
+    record.jsonl    the `Item` without its conversation, then the conversation as `agent.history.codec` writes it
     entries.jsonl   for each entry its id, its parent's id and the text that is searched, then the entry itself; after
                     entries were erased, this is entries-1.jsonl, and so on
     <run>.events    a line for each event of a run
 
-`record.jsonl` is replaced by a rename, and this rename is the one moment at which a change is made: of every other
-file, only as many bytes count as the item says. What a killed process wrote beyond them is cut off by the next change.
+`conversation.jsonl` is replaced by a rename, and this rename is the one moment at which a change is made: of every
+other file, only as many bytes count as the item says. What a killed process wrote beyond them is cut off by the next
+change.
 """
 
 import asyncio
@@ -53,8 +54,8 @@ from agent.history.key_value import (
     Work,
     finish,
 )
-from agent.history.records import NO_CONVERSATION, Conversation, RunEvents, join_events, now
 from agent.history.uninterrupted import LockWait, UninterruptedWork
+from agent.history.values import NO_CONVERSATION, Conversation, RunEvents, join_events, now
 from agent.i18n.text import _
 from agent.system.threads import HISTORY_FILES
 
@@ -96,7 +97,7 @@ class JsonStore(KeyValueStore):
 class JsonStorage(LocalView):
     """A `Storage` of files, until `aclose`. The methods that are not `async` block, and run in a thread.
 
-    Reading needs no lock: a record's file is replaced as a whole, and the bytes that it refers to never change.
+    Reading needs no lock: a conversation's file is replaced as a whole, and the bytes that it refers to never change.
     """
 
     def __init__(self, path: Path, patience: float, clock: Callable[[], datetime]) -> None:
@@ -219,7 +220,7 @@ class JsonStorage(LocalView):
         is_newest: bool = False,
     ) -> None:
         folder, before = self._folder_of(item), self._stored(item.owner, item.id)
-        if item.record is None:
+        if item.conversation is None:
             raise self.damaged(item)
         item = replace(item, place=self.place_for(item, is_newest=is_newest))
         is_new = before is None
@@ -241,12 +242,12 @@ class JsonStorage(LocalView):
             data = f"{join_events(events.events)}\n".encode()
             run = replace(run, length=_append(folder / _events_file(events.run_id), run.length, data))
             item = replace(item, runs={**item.runs, events.run_id: run})
-        _replace_record(folder, item, is_new=is_new)
+        _replace_conversation(folder, item, is_new=is_new)
         _cut(folder, item)
         self._forget(before.runs.keys() - item.runs.keys(), before.links.keys() - item.links.keys())
 
     def rewrite(self, item: Item, entries: Sequence[StoredEntry]) -> None:
-        """Implement `View.rewrite`. The entries get a new file, so that the record's rename is the change."""
+        """Implement `View.rewrite`. The entries get a new file, so that the conversation's rename is the change."""
         self.put(item, entries)
 
     def remove(self, items: Sequence[Item]) -> None:
@@ -262,9 +263,9 @@ class JsonStorage(LocalView):
             self._forget(item.runs.keys(), item.links.keys())
 
     def damaged(self, item: Item) -> HistoryError:
-        return damaged(self._entries_of(item) if item.record else self._folder_of(item) / RECORD)
+        return damaged(self._entries_of(item) if item.conversation else self._folder_of(item) / RECORD)
 
-    # Indexes and records
+    # Indexes and conversations
 
     def _folder(self, owner: str, id_: str) -> Path:
         """Return the folder for a conversation, whether it exists or not."""
@@ -412,12 +413,12 @@ def damaged(path: Path) -> HistoryError:
     )
 
 
-def damaged_records(path: Path) -> Iterator[Path]:
-    """Yield the records' files in the folder of a store that cannot be read. Changes nothing."""
+def damaged_conversations(path: Path) -> Iterator[Path]:
+    """Yield the conversations' files in the folder of a store that cannot be read. Changes nothing."""
     for folder in _conversations(path):
         try:
             _signature, item = read_item(folder / RECORD)
-            if item is None or item.record is None:
+            if item is None or item.conversation is None:
                 yield folder / RECORD
             else:
                 read_entries(folder, item)
@@ -428,7 +429,7 @@ def damaged_records(path: Path) -> Iterator[Path]:
 
 
 def read_item(path: Path) -> tuple[Signature, Item | None]:
-    """Return what a record's file has, None if it is damaged, which is logged. Raises `FileNotFoundError`."""
+    """Return what a conversation's file has, None if it is damaged, which is logged. Raises `FileNotFoundError`."""
     with path.open("rb") as file:
         signature, data = _signature_of(os.fstat(file.fileno())), file.read()
     line, _, text = data.partition(b"\n")
@@ -437,8 +438,10 @@ def read_item(path: Path) -> tuple[Signature, Item | None]:
     except ValidationError:
         log.warning("a conversation cannot be read: %s", damaged(path))
         return signature, None
-    record = _record_in(path, text)
-    return signature, replace(item, record=record, text=text.decode().removesuffix("\n") if record else "")
+    conversation = _conversation_in(path, text)
+    return signature, replace(
+        item, conversation=conversation, text=text.decode().removesuffix("\n") if conversation else ""
+    )
 
 
 def read_entries(folder: Path, item: Item) -> list[SearchedEntry]:
@@ -452,7 +455,7 @@ def read_entries(folder: Path, item: Item) -> list[SearchedEntry]:
         raise damaged(path) from error
 
 
-def _record_in(path: Path, text: bytes) -> Conversation | None:
+def _conversation_in(path: Path, text: bytes) -> Conversation | None:
     try:
         return load_conversations([text.decode()])[0]
     except (HistoryError, ValueError) as error:
@@ -461,7 +464,7 @@ def _record_in(path: Path, text: bytes) -> Conversation | None:
 
 
 def _signature_of(found: os.stat_result) -> Signature:
-    """Return what changes with each change of a record's file."""
+    """Return what changes with each change of a conversation's file."""
     return found.st_mtime_ns, found.st_ino, found.st_size
 
 
@@ -521,11 +524,11 @@ def _append(path: Path, start: int, data: bytes) -> int:
     return start + len(data)
 
 
-def _replace_record(folder: Path, item: Item, *, is_new: bool) -> None:
-    """Replace a record's file, all or nothing, also if the power fails meanwhile."""
+def _replace_conversation(folder: Path, item: Item, *, is_new: bool) -> None:
+    """Replace a conversation's file, all or nothing, also if the power fails meanwhile."""
     path, draft = folder / RECORD, folder / _DRAFT
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(_ITEM.dump_json(item, exclude={"record", "text"}) + b"\n" + item.text.encode() + b"\n")
+        file.write(_ITEM.dump_json(item, exclude={"conversation", "text"}) + b"\n" + item.text.encode() + b"\n")
         file.flush()
         _set_new_time(draft, path)
         os.fsync(file.fileno())

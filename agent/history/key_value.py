@@ -38,7 +38,8 @@ from agent.history.codec import (
     reload_conversation,
 )
 from agent.history.contract import LinkStore, RetentionStore, RunStore, delete_vectors
-from agent.history.records import (
+from agent.history.search import ConversationHit, fold, groups, hit_in, words_of
+from agent.history.values import (
     CHANGED_ELSEWHERE,
     KEPT_FOLLOWS,
     LEASE_SECONDS,
@@ -64,7 +65,6 @@ from agent.history.records import (
     too_many,
     versions_of,
 )
-from agent.history.search import ConversationHit, fold, groups, hit_in, words_of
 
 BATCH = 200
 """Records that `add_expiry` writes at once."""
@@ -102,13 +102,13 @@ class RunState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """A stored conversation: its record, None if that is damaged, and what must be known without it.
+    """A stored conversation: its value, None if that is damaged, and what must be known without it.
 
     `place` orders an owner's conversations by their newest messages: it has the microseconds since 1970, and more where
     the clock stands still or steps back. `length` is that of the log with the entries, in the units of the storage,
-    which sets it. `entries_size` and `record_size` are the bytes of their texts, and `text` is that of the record.
-    `born` is new for each log of entries: for each conversation, also for a second one with the same id, and after
-    entries were erased. `cuts` counts how often that happened.
+    which sets it. `entries_size` and `record_size` are the bytes of their texts, and `text` is that of the
+    conversation. `born` is new for each log of entries: for each conversation, also for a second one with the same id,
+    and after entries were erased. `cuts` counts how often that happened.
     """
 
     id: str
@@ -125,7 +125,7 @@ class Item:
     links: Mapping[str, Link] = field(default_factory=dict[str, Link])
     born: str = ""
     cuts: int = 0
-    record: Conversation | None = None
+    conversation: Conversation | None = None
     text: str = ""
 
     @property
@@ -137,15 +137,15 @@ class Item:
         """Return True if the conversation has not expired then."""
         return self.expires_at is None or self.expires_at > at.timestamp()
 
-    def with_record(self, record: Conversation, text: str) -> "Item":
-        """Return the item with this record, whose JSON is `text`."""
+    def with_conversation(self, conversation: Conversation, text: str) -> "Item":
+        """Return the item with this conversation, whose JSON is `text`."""
         return replace(
             self,
-            revision=record.revision,
-            head_id=record.head_id,
-            pinned=record.pinned,
-            expires_at=_seconds(record.expires_at),
-            record=record,
+            revision=conversation.revision,
+            head_id=conversation.head_id,
+            pinned=conversation.pinned,
+            expires_at=_seconds(conversation.expires_at),
+            conversation=conversation,
             text=text,
             record_size=len(text.encode()),
         )
@@ -428,7 +428,7 @@ class LocalView(ABC):
 
     def _live(self, owner: str) -> Iterator[Item]:
         at = self.steady()
-        return (item for item in self.items_of(owner) if item.record and item.is_live(at))
+        return (item for item in self.items_of(owner) if item.conversation and item.is_live(at))
 
 
 class KeyValueStore:
@@ -443,12 +443,12 @@ class KeyValueStore:
         self.retention: RetentionStore = KeyValueRetention(storage)
 
     async def save(
-        self, record: Conversation, entries: Sequence[Entry] = (), events: RunEvents | None = None
+        self, conversation: Conversation, entries: Sequence[Entry] = (), events: RunEvents | None = None
     ) -> Conversation:
         """Implement `HistoryStore.save`. `events` must be of a run of this conversation."""
         texts, searched = await dumped(entries)
         at = self._storage.clock()
-        saved, text = next_revision(record, entries, at)
+        saved, text = next_revision(conversation, entries, at)
         added = [
             StoredEntry(entry.id, entry.parent_id, found, text)
             for entry, text, found in zip(entries, texts, searched, strict=True)
@@ -456,42 +456,42 @@ class KeyValueStore:
         is_end = events is not None and events.has_ended
         return await self._storage.write(partial(_save, saved, text, added, events, at), is_end=is_end)
 
-    async def remove(self, record: Conversation, entry_ids: Collection[str]) -> Conversation:
-        saved, text = next_revision(record, (), self._storage.clock())
+    async def remove(self, conversation: Conversation, entry_ids: Collection[str]) -> Conversation:
+        saved, text = next_revision(conversation, (), self._storage.clock())
         return await self._storage.write(partial(_remove_entries, saved, text, {*entry_ids}))
 
     async def get(self, conversation_id: str, *, owner: str) -> Conversation:
         return await self._storage.read(partial(_get, owner, conversation_id))
 
     async def history(
-        self, record: Conversation, *, limit: int | None = None, most_bytes: int | None = None
+        self, conversation: Conversation, *, limit: int | None = None, most_bytes: int | None = None
     ) -> list[Entry]:
-        return await _load(self._storage, partial(_history, record, limit, most_bytes))
+        return await _load(self._storage, partial(_history, conversation, limit, most_bytes))
 
-    async def entries(self, record: Conversation) -> Sequence[Entry]:
-        return await _load(self._storage, partial(_find, record, None, frozenset(), None))
+    async def entries(self, conversation: Conversation) -> Sequence[Entry]:
+        return await _load(self._storage, partial(_find, conversation, None, frozenset(), None))
 
     async def find(
         self,
-        record: Conversation,
+        conversation: Conversation,
         *,
         ids: Collection[str] = (),
         after: Collection[str | None] = (),
         most_bytes: int | None = None,
     ) -> Sequence[Entry]:
-        return await _load(self._storage, partial(_find, record, {*ids}, {*after}, most_bytes))
+        return await _load(self._storage, partial(_find, conversation, {*ids}, {*after}, most_bytes))
 
-    async def following(self, record: Conversation, entry_id: str | None) -> Sequence[str]:
-        return await self._storage.read(partial(_following, record, entry_id))
+    async def following(self, conversation: Conversation, entry_id: str | None) -> Sequence[str]:
+        return await self._storage.read(partial(_following, conversation, entry_id))
 
     async def list(
         self, owner: str, *, limit: int = 50, offset: int = 0, pinned: bool | None = None
     ) -> list[Conversation]:
-        """Implement `HistoryStore.list`. Leaves out damaged records."""
+        """Implement `HistoryStore.list`. Leaves out damaged conversations."""
 
         async def work(view: View) -> list[Conversation]:
             found = await view.page(owner, pinned, max(offset, 0), max(limit, 0))
-            return [item.record for item in found if item.record]
+            return [item.conversation for item in found if item.conversation]
 
         return await self._storage.read(work)
 
@@ -510,10 +510,10 @@ class KeyValueStore:
         pinned: bool | None = None,
         instead_of: str | None = None,
     ) -> Conversation:
-        def change(record: Conversation) -> Conversation:
-            if title is not None and instead_of in (None, record.title):
-                record = replace(record, title=title)
-            return record if pinned is None else replace(record, pinned=pinned)
+        def change(conversation: Conversation) -> Conversation:
+            if title is not None and instead_of in (None, conversation.title):
+                conversation = replace(conversation, title=title)
+            return conversation if pinned is None else replace(conversation, pinned=pinned)
 
         return await self._storage.write(partial(_label, conversation_id, owner, change))
 
@@ -639,8 +639,8 @@ class KeyValueRuns(_Part):
         return await self.storage.write(work)
 
     @_reads
-    async def would_lose(self, view: View, record: Conversation) -> bool:
-        item = await view.get(record.owner, record.id)
+    async def would_lose(self, view: View, conversation: Conversation) -> bool:
+        item = await view.get(conversation.owner, conversation.id)
         return item is not None and _would_lose(item, view)
 
     async def remove(self, before: datetime) -> int:
@@ -740,15 +740,15 @@ class KeyValueRetention(_Part):
     ) -> Sequence[Conversation]:
         return [_known_of(item) for item in await view.expiring(by.timestamp(), owners, max(limit, 0), skip)]
 
-    async def set_expiry(self, record: Conversation, expires_at: datetime | None) -> bool:
-        return bool(await self.storage.write(partial(_set_expiry, [(record, expires_at)], only_missing=False)))
+    async def set_expiry(self, conversation: Conversation, expires_at: datetime | None) -> bool:
+        return bool(await self.storage.write(partial(_set_expiry, [(conversation, expires_at)], only_missing=False)))
 
     async def add_expiry(self, until: Callable[[Conversation], datetime | None], *, owners: str = "") -> int:
         """Implement `RetentionStore.add_expiry`, in batches, so that other writers get their turn."""
 
         async def work(view: View) -> list[tuple[Conversation, datetime | None]]:
-            records = (item.record for item in await view.endless(owners) if item.record)
-            return [(record, end) for record in records if (end := until(record)) is not None]
+            conversations = (item.conversation for item in await view.endless(owners) if item.conversation)
+            return [(conversation, end) for conversation in conversations if (end := until(conversation)) is not None]
 
         ending = await self.storage.read(work)
         batches = (ending[start : start + BATCH] for start in range(0, len(ending), BATCH))
@@ -790,19 +790,19 @@ class KeyValueRetention(_Part):
                 texts, read = await self.storage.read(partial(work, id_, read))
 
     @_writes
-    async def erase(self, view: View, record: Conversation) -> bool:
-        item = await _same(view, record)
-        if item is None or item.expires_at != _seconds(record.expires_at):
+    async def erase(self, view: View, conversation: Conversation) -> bool:
+        item = await _same(view, conversation)
+        if item is None or item.expires_at != _seconds(conversation.expires_at):
             return False
         view.remove([item])
         return True
 
     @_writes
-    async def erase_unused(self, view: View, owner: str, records: Sequence[Conversation]) -> bool:
+    async def erase_unused(self, view: View, owner: str, conversations: Sequence[Conversation]) -> bool:
         """Implement `RetentionStore.erase_unused`. A process that is killed meanwhile can leave some of them whole."""
         items = await view.of(owner)
         found = {(item.owner, item.id, item.revision, item.expires_at) for item in items}
-        if not items or found != versions_of(records) or any(_would_lose(item, view) for item in items):
+        if not items or found != versions_of(conversations) or any(_would_lose(item, view) for item in items):
             return False
         view.remove(items)
         return True
@@ -819,58 +819,63 @@ async def _find_live(view: View, owner: str, id_: str) -> Item:
     return item
 
 
-def _record_of(view: View, item: Item) -> Conversation:
-    """Return the record of a conversation. Raises `HistoryError` if it is damaged."""
-    if item.record is None:
+def _conversation_of(view: View, item: Item) -> Conversation:
+    """Return the conversation. Raises `HistoryError` if it is damaged."""
+    if item.conversation is None:
         raise view.damaged(item)
-    return item.record
+    return item.conversation
 
 
 async def _get(owner: str, id_: str, view: View) -> Conversation:
-    return _record_of(view, await _find_live(view, owner, id_))
+    return _conversation_of(view, await _find_live(view, owner, id_))
 
 
 async def _save(
-    record: Conversation, text: str, added: Sequence[StoredEntry], events: RunEvents | None, at: datetime, view: View
+    conversation: Conversation,
+    text: str,
+    added: Sequence[StoredEntry],
+    events: RunEvents | None,
+    at: datetime,
+    view: View,
 ) -> Conversation:
-    """Store `record`, which has its new revision already, at this time. Return it with its stored label."""
-    old = await _to_replace(view, record)
+    """Store `conversation`, which has its new revision already, at this time. Return it with its stored label."""
+    old = await _to_replace(view, conversation)
     if old:
-        stored = _record_of(view, old)
-        label = {"title": stored.title or record.title, "pinned": stored.pinned}
-        if label != {"title": record.title, "pinned": record.pinned}:
-            record = replace(record, title=stored.title or record.title, pinned=stored.pinned)
-            text = dump_conversation(record)
-    await _check_links(view, old, added, record)
+        stored = _conversation_of(view, old)
+        label = {"title": stored.title or conversation.title, "pinned": stored.pinned}
+        if label != {"title": conversation.title, "pinned": conversation.pinned}:
+            conversation = replace(conversation, title=stored.title or conversation.title, pinned=stored.pinned)
+            text = dump_conversation(conversation)
+    await _check_links(view, old, added, conversation)
     is_placed = bool(added) or old is None
-    item = (old or _new_item(record)).with_record(record, text)
+    item = (old or _new_item(conversation)).with_conversation(conversation, text)
     if is_placed:
         size = sum(len(one.json.encode()) for one in added)
-        item = replace(item, place=place_at(record.updated_at), entries_size=item.entries_size + size)
+        item = replace(item, place=place_at(conversation.updated_at), entries_size=item.entries_size + size)
     if events is not None:
-        runs = await _runs_with(view, (record.owner, record.id), item.runs, events, saved=True)
+        runs = await _runs_with(view, (conversation.owner, conversation.id), item.runs, events, saved=True)
         item = replace(item, runs=runs)
-    view.put(item, added, events, is_newest=is_placed and record.updated_at >= at)
-    return record
+    view.put(item, added, events, is_newest=is_placed and conversation.updated_at >= at)
+    return conversation
 
 
-async def _remove_entries(record: Conversation, text: str, gone: Set[str], view: View) -> Conversation:
-    """Store `record`, which has its new revision already, without these entries. Return it with its stored label."""
-    item = await _find_live(view, record.owner, record.id)
-    stored = _record_of(view, item)
-    if item.revision != record.revision - 1 or any(run.ended_at is None for run in item.runs.values()):
+async def _remove_entries(conversation: Conversation, text: str, gone: Set[str], view: View) -> Conversation:
+    """Store `conversation`, which has its new revision, without these entries. Return it with its stored label."""
+    item = await _find_live(view, conversation.owner, conversation.id)
+    stored = _conversation_of(view, item)
+    if item.revision != conversation.revision - 1 or any(run.ended_at is None for run in item.runs.values()):
         raise Conflict(CHANGED_ELSEWHERE)
     kept = [one for one in await view.searched_in(item) if one.id not in gone]
     ids = {one.id for one in kept}
-    if not {one.parent_id for one in kept} | {record.head_id} <= ids | {None}:
+    if not {one.parent_id for one in kept} | {conversation.head_id} <= ids | {None}:
         raise HistoryError(KEPT_FOLLOWS)
     texts = await view.texts([(item, one.place) for one in kept])
     entries = [StoredEntry(one.id, one.parent_id, one.text, json) for one, json in zip(kept, texts, strict=True)]
-    if (record.title, record.pinned) != (stored.title, stored.pinned):
-        record = replace(record, title=stored.title, pinned=stored.pinned)
-        text = dump_conversation(record)
+    if (conversation.title, conversation.pinned) != (stored.title, stored.pinned):
+        conversation = replace(conversation, title=stored.title, pinned=stored.pinned)
+        text = dump_conversation(conversation)
     left = replace(
-        item.with_record(record, text),
+        item.with_conversation(conversation, text),
         runs={},
         links={digest: link for digest, link in item.links.items() if link.head_id not in gone},
         born=new_id(),
@@ -879,13 +884,13 @@ async def _remove_entries(record: Conversation, text: str, gone: Set[str], view:
         entries_size=sum(len(one.json.encode()) for one in entries),
     )
     view.rewrite(left, entries)
-    return record
+    return conversation
 
 
-def _new_item(record: Conversation) -> Item:
+def _new_item(conversation: Conversation) -> Item:
     return Item(
-        id=record.id,
-        owner=record.owner,
+        id=conversation.id,
+        owner=conversation.owner,
         revision=0,
         head_id=None,
         place=0,
@@ -897,25 +902,25 @@ def _new_item(record: Conversation) -> Item:
     )
 
 
-async def _to_replace(view: View, record: Conversation) -> Item | None:
-    """Return what `record` replaces, None if it is new. Raises `NotFound` and `Conflict`."""
-    if record.revision == 1 and await view.get(record.owner, record.id) is None:
-        if await view.is_taken(record.id):
+async def _to_replace(view: View, conversation: Conversation) -> Item | None:
+    """Return what `conversation` replaces, None if it is new. Raises `NotFound` and `Conflict`."""
+    if conversation.revision == 1 and await view.get(conversation.owner, conversation.id) is None:
+        if await view.is_taken(conversation.id):
             raise NotFound(NO_CONVERSATION)
         return None
-    item = await view.get(record.owner, record.id)
+    item = await view.get(conversation.owner, conversation.id)
     at = view.steady()
-    stays_expired = record.expires_at is not None and record.expires_at.timestamp() <= at.timestamp()
+    stays_expired = conversation.expires_at is not None and conversation.expires_at.timestamp() <= at.timestamp()
     if item is None or not (item.is_live(at) or stays_expired):
         raise NotFound(NO_CONVERSATION)
-    if item.revision != record.revision - 1:
+    if item.revision != conversation.revision - 1:
         raise Conflict(CHANGED_ELSEWHERE)
     return item
 
 
-async def _check_links(view: View, item: Item | None, added: Sequence[StoredEntry], record: Conversation) -> None:
+async def _check_links(view: View, item: Item | None, added: Sequence[StoredEntry], conversation: Conversation) -> None:
     """Raise `HistoryError` if an id or a link is wrong. Reads the stored entries only if it must."""
-    if not added and record.head_id in (None, item.head_id if item else None):
+    if not added and conversation.head_id in (None, item.head_id if item else None):
         return
     stored: Mapping[str, EntryPlace] = await view.places(item) if item else {}
     new = set[str]()
@@ -925,8 +930,8 @@ async def _check_links(view: View, item: Item | None, added: Sequence[StoredEntr
         if one.parent_id is not None and one.parent_id not in stored and one.parent_id not in new:
             raise HistoryError(f"Entry {one.id!r} follows {one.parent_id!r}, which is not in its conversation.")
         new.add(one.id)
-    if record.head_id is not None and record.head_id not in stored and record.head_id not in new:
-        raise HistoryError(f"The newest entry {record.head_id!r} is not in the conversation.")
+    if conversation.head_id is not None and conversation.head_id not in stored and conversation.head_id not in new:
+        raise HistoryError(f"The newest entry {conversation.head_id!r} is not in the conversation.")
 
 
 async def _runs_with(
@@ -967,23 +972,23 @@ async def _with_link(view: View, digest: str) -> Item:
 
 
 async def _history(
-    record: Conversation, limit: int | None, most_bytes: int | None, view: View
+    conversation: Conversation, limit: int | None, most_bytes: int | None, view: View
 ) -> tuple[Item, list[str]]:
-    item = await _find_live(view, record.owner, record.id)
-    if record.head_id is None or (limit is not None and limit <= 0):
+    item = await _find_live(view, conversation.owner, conversation.id)
+    if conversation.head_id is None or (limit is not None and limit <= 0):
         return item, []
     places = await view.places(item)
-    if record.head_id not in places:
+    if conversation.head_id not in places:
         raise NotFound(NO_ENTRY)
-    newest_first = _until(most_bytes, islice(_walk(places, record.head_id), limit))
+    newest_first = _until(most_bytes, islice(_walk(places, conversation.head_id), limit))
     return item, await view.texts([(item, place) for place in [*newest_first][::-1]])
 
 
 async def _find(
-    record: Conversation, ids: Set[str] | None, after: Set[str | None], most_bytes: int | None, view: View
+    conversation: Conversation, ids: Set[str] | None, after: Set[str | None], most_bytes: int | None, view: View
 ) -> tuple[Item | None, list[str]]:
     """Return the conversation and the texts of the entries that are sought, or of all if `ids` is None."""
-    item = await view.get(record.owner, record.id)
+    item = await view.get(conversation.owner, conversation.id)
     if item is None:
         return None, []
     places = await view.places(item)
@@ -1004,8 +1009,8 @@ def _until(most_bytes: int | None, places: Iterable[EntryPlace]) -> Iterator[Ent
             return
 
 
-async def _following(record: Conversation, entry_id: str | None, view: View) -> list[str]:
-    item = await view.get(record.owner, record.id)
+async def _following(conversation: Conversation, entry_id: str | None, view: View) -> list[str]:
+    item = await view.get(conversation.owner, conversation.id)
     places = [*(await view.places(item)).items()] if item else []
     return (
         [id_ for id_, _ in places]
@@ -1020,16 +1025,16 @@ async def _search(owner: str, words: Sequence[str], limit: int, view: View) -> l
         async for item, entries in conversations:
             if len(found) >= limit:
                 break
-            if (record := item.record) is not None:
-                entry = _newest_with(words, record, entries)
-                if entry is not None or all(word in fold(record.title) for word in words):
-                    found.append((item, record, entry.place if entry else None))
+            if (conversation := item.conversation) is not None:
+                entry = _newest_with(words, conversation, entries)
+                if entry is not None or all(word in fold(conversation.title) for word in words):
+                    found.append((item, conversation, entry.place if entry else None))
     hits = list[ConversationHit]()
     for group in groups(found, lambda one: one[2].end - one[2].start if one[2] else 0):
         texts = iter(await _texts_of_hits(view, [(item, place) for item, _, place in group if place]))
-        for item, record, place in group:
+        for item, conversation, place in group:
             try:
-                hits.append(hit_in(record, load_entries(next(texts))[0] if place else None, words))
+                hits.append(hit_in(conversation, load_entries(next(texts))[0] if place else None, words))
             except IndexError:
                 continue  # deleted meanwhile, or damaged
             except HistoryError:
@@ -1048,44 +1053,46 @@ async def _texts_of_hits(view: View, wanted: Sequence[tuple[Item, EntryPlace]]) 
     return [text for one in wanted for text in await _texts_of_hits(view, [one])]
 
 
-def _newest_with(words: Sequence[str], record: Conversation, entries: Sequence[SearchedEntry]) -> SearchedEntry | None:
+def _newest_with(
+    words: Sequence[str], conversation: Conversation, entries: Sequence[SearchedEntry]
+) -> SearchedEntry | None:
     """Return the newest message with all words, on the branch that is shown if possible."""
     shown: Iterable[SearchedEntry] = ()
-    if record.branches:
-        shown = _walk({one.id: one for one in entries}, record.head_id)
+    if conversation.branches:
+        shown = _walk({one.id: one for one in entries}, conversation.head_id)
     return next((one for one in chain(shown, reversed(entries)) if all(word in one.text for word in words)), None)
 
 
 async def _label(id_: str, owner: str, change: Callable[[Conversation], Conversation], view: View) -> Conversation:
     item = await _find_live(view, owner, id_)
-    record, text = reload_conversation(change(_record_of(view, item)))
-    view.put(item.with_record(record, text))
-    return record
+    conversation, text = reload_conversation(change(_conversation_of(view, item)))
+    view.put(item.with_conversation(conversation, text))
+    return conversation
 
 
 def _known_of(item: Item) -> Conversation:
-    """Return the record, or of a damaged one what the item has besides."""
+    """Return the conversation, or of a damaged one what the item has besides."""
     ends = datetime.fromtimestamp(item.expires_at, UTC) if item.expires_at is not None else None
-    return item.record or Conversation(
+    return item.conversation or Conversation(
         id=item.id, owner=item.owner, revision=item.revision, head_id=item.head_id, expires_at=ends
     )
 
 
-async def _same(view: View, record: Conversation) -> Item | None:
-    """Return what is stored if the conversation was not saved since `record` was loaded."""
-    item = await view.get(record.owner, record.id)
-    return item if item and item.revision == record.revision else None
+async def _same(view: View, conversation: Conversation) -> Item | None:
+    """Return what is stored if the conversation was not saved since `conversation` was loaded."""
+    item = await view.get(conversation.owner, conversation.id)
+    return item if item and item.revision == conversation.revision else None
 
 
 async def _set_expiry(ending: Sequence[tuple[Conversation, datetime | None]], view: View, *, only_missing: bool) -> int:
-    """Set the expiry of each record that was not saved in the meantime; return their number."""
+    """Set the expiry of each conversation that was not saved in the meantime; return their number."""
     stored = 0
-    for record, expires_at in ending:
-        item = await _same(view, record)
-        if item is None or item.record is None or (only_missing and item.expires_at is not None):
+    for conversation, expires_at in ending:
+        item = await _same(view, conversation)
+        if item is None or item.conversation is None or (only_missing and item.expires_at is not None):
             continue
-        changed = replace(item.record, expires_at=expires_at)
-        view.put(item.with_record(changed, dump_conversation(changed)))
+        changed = replace(item.conversation, expires_at=expires_at)
+        view.put(item.with_conversation(changed, dump_conversation(changed)))
         stored += 1
     return stored
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from agent.errors import HistoryError, NotFound
 from agent.history.key_value import EntryPlace, Item, KeyValueStore, LocalView, SearchedEntry, StoredEntry, Work, finish
-from agent.history.records import NO_CONVERSATION, Link, RunEvents, now
+from agent.history.values import NO_CONVERSATION, Link, RunEvents, now
 from agent.system.threads import DECODING
 
 T = TypeVar("T")

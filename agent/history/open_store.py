@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from agent.errors import ConfigError
 from agent.history.contract import HistoryStore
-from agent.history.records import now
+from agent.history.values import now
 
 STORE_KINDS = ("sqlite", "json", "memory", "redis", "rediss", "unix", "postgresql", "postgres")
 """The beginnings of the URLs that `open_store` takes."""

@@ -26,9 +26,9 @@ from agent.history.key_value import (
     SearchedEntry,
     StoredEntry,
 )
-from agent.history.records import CHANGED_ELSEWHERE, NO_CONVERSATION, Conversation, RunEvents, new_id, now, shift_of
 from agent.history.redis_server import RedisCommand, RedisServer
 from agent.history.search import fold, groups
+from agent.history.values import CHANGED_ELSEWHERE, NO_CONVERSATION, Conversation, RunEvents, new_id, now, shift_of
 from agent.i18n.text import _
 from agent.system.threads import DECODING
 
@@ -246,7 +246,7 @@ class RedisView:
         left = {*gone, *(pins if pinned is False else ())}
         shown = [_text(id_) for id_ in ids if id_ not in left]
         found = await self.load(shown[first : first + count])
-        return [one for one in found if one.record and pinned in (None, one.pinned) and one.is_live(self.clock())]
+        return [one for one in found if one.conversation and pinned in (None, one.pinned) and one.is_live(self.clock())]
 
     async def searched(self, owner: str, words: Sequence[str]) -> AsyncGenerator[tuple[Item, Sequence[SearchedEntry]]]:
         """Implement `View.searched`. A thread looks for the words, because the texts can be long."""
@@ -259,7 +259,7 @@ class RedisView:
                 (values,) = await self.ask(("MGET", *keys))
                 pairs = [*zip(values[: len(group)], values[len(group) :], strict=True)]
                 for item, entries in await DECODING.run(_with_words, pairs, needles):
-                    if item.owner == owner and item.record and item.is_live(self.clock()):
+                    if item.owner == owner and item.conversation and item.is_live(self.clock()):
                         yield item, entries
 
     async def expiring(self, by: float, owners: str, limit: int, skip: Collection[str]) -> Sequence[Item]:
@@ -375,14 +375,14 @@ class RedisView:
         *,
         is_newest: bool = False,
     ) -> None:
-        (token, before), record = self._read[item.id], item.record
-        if record is None:
+        (token, before), conversation = self._read[item.id], item.conversation
+        if conversation is None:
             raise self.damaged(item)
         if before is None:
             self.change(("SET", self.key("schema"), SCHEMA))
         self._checks_of(item.id, token)
         item = self._with_entries(item, before, entries)
-        value = b"%s%s\n%s\n%s" % (self._token, _dump(item), item.text.encode(), _dumped(fold(record.title)))
+        value = b"%s%s\n%s\n%s" % (self._token, _dump(item), item.text.encode(), _dumped(fold(conversation.title)))
         self.change(("SET", self.key("item", item.id), value))
         if events is not None:
             self._add_events(item, events)
@@ -547,7 +547,7 @@ def _pairs(reply: Sequence[bytes]) -> list[tuple[bytes, float]]:
 
 
 def _dump(item: Item) -> bytes:
-    return _ITEM.dump_json(item, exclude={"record", "text"}, exclude_defaults=True)
+    return _ITEM.dump_json(item, exclude={"conversation", "text"}, exclude_defaults=True)
 
 
 def _dumped(value: object) -> bytes:
@@ -564,15 +564,15 @@ def _items_in(values: Sequence[bytes]) -> list[Item | None]:
     texts = [part[1].decode(errors="replace") if len(part) > 1 else "" for part in parts]
     try:
         loaded = iter(load_conversations(filter(None, texts)))
-        records = [next(loaded) if text else None for text in texts]
+        conversations = [next(loaded) if text else None for text in texts]
     except HistoryError:
-        records = [load_undamaged(text) if text else None for text in texts]
-    return [_item(*each) for each in zip(parts, records, texts, strict=True)]
+        conversations = [load_undamaged(text) if text else None for text in texts]
+    return [_item(*each) for each in zip(parts, conversations, texts, strict=True)]
 
 
-def _item(parts: Sequence[bytes], record: Conversation | None, text: str) -> Item | None:
+def _item(parts: Sequence[bytes], conversation: Conversation | None, text: str) -> Item | None:
     try:
-        return replace(_ITEM.validate_json(parts[0]), record=record, text=text) if parts else None
+        return replace(_ITEM.validate_json(parts[0]), conversation=conversation, text=text) if parts else None
     except ValidationError:
         return None
 

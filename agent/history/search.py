@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserPromptPart
 
-from agent.history.records import Conversation, Entry
+from agent.history.values import Conversation, Entry
 from agent.system.normal_form import compatible
 
 T = TypeVar("T")
@@ -67,7 +67,7 @@ class ConversationHit:
     from `start` to `end` of it are one of the words.
     """
 
-    record: Conversation
+    conversation: Conversation
     entry_id: str | None
     excerpt: str
     start: int = 0
@@ -105,9 +105,9 @@ def searchable_text(entry: Entry) -> str:
     return "\n".join(_texts(entry))
 
 
-def hit_in(record: Conversation, entry: Entry | None, words: Sequence[str]) -> ConversationHit:
+def hit_in(conversation: Conversation, entry: Entry | None, words: Sequence[str]) -> ConversationHit:
     """Return the hit with an excerpt of the entry's text, or of the title if there is no entry."""
-    text = searchable_text(entry) if entry else record.title
+    text = searchable_text(entry) if entry else conversation.title
     start, end = _first_place(text, words)
     begin = max(0, start - BEFORE_HIT)
     if begin:  # begin with a whole word if one begins nearby
@@ -120,7 +120,7 @@ def hit_in(record: Conversation, entry: Entry | None, words: Sequence[str]) -> C
     shown = (ELLIPSIS if begin else "") + before
     length = len(" ".join(text[start:end].split()))
     return ConversationHit(
-        record=record,
+        conversation=conversation,
         entry_id=entry.id if entry else None,
         excerpt=shown + rest + ("" if all(map(str.isspace, visible)) else ELLIPSIS),
         start=len(shown),
@@ -157,7 +157,7 @@ def places_of(text: str, words: Sequence[str]) -> list[tuple[int, int]]:
 
 def hits_with_branches(hits: Iterable[ConversationHit]) -> list[str]:
     """Return the ids of the conversations with branches of which a message was found. It can be on another branch."""
-    return [hit.record.id for hit in hits if hit.entry_id is not None and hit.record.branches]
+    return [hit.conversation.id for hit in hits if hit.entry_id is not None and hit.conversation.branches]
 
 
 def groups(items: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:

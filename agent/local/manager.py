@@ -86,7 +86,7 @@ class LocalModels:
         self._say = say
         self._better = better
         self._ranks: dict[int, tuple[ServedModel, ...]] = {}
-        self._found: dict[str, tuple[ServedModel, ...]] = {}  # by provider
+        self._discovered: dict[str, tuple[ServedModel, ...]] = {}  # by provider
         self._watched = (*_USUAL, *load_catalog().unlisted) if settings.finds_servers else ()
         self._latest_status = Status("starting", _("Looking for a model."))
         self._better_status: Status | None = None  # the latest status of the better model, until it answers
@@ -106,7 +106,7 @@ class LocalModels:
     @property
     def served(self) -> tuple[ServedModel, ...]:
         """The models that answer now, the default first."""
-        return self._chosen + tuple(each for found in self._found.values() for each in found)
+        return self._chosen + tuple(each for found in self._discovered.values() for each in found)
 
     @property
     def _chosen(self) -> tuple[ServedModel, ...]:
@@ -133,7 +133,7 @@ class LocalModels:
             if self._latest_status.phase == "failed":
                 if self.served:
                     break
-                if not self._closed and len(self._found) < len(self._watched):
+                if not self._closed and len(self._discovered) < len(self._watched):
                     await asyncio.sleep(0.05)  # they have not been asked yet
                     continue
                 raise LocalModelError(self._latest_status.text)
@@ -150,7 +150,7 @@ class LocalModels:
         await asyncio.gather(*(child.aclose() for child in self._children))
         self._children.clear()
         self._ranks.clear()
-        self._found.clear()
+        self._discovered.clear()
         self._report_failure(LocalModelError(_("The local model was shut down.")), rank=0)
 
     def end(self) -> None:
@@ -195,7 +195,7 @@ class LocalModels:
         """Offer the models of this provider's server while it answers. Say why one of the owner's table does not."""
         endpoint, said = default_endpoint(load_catalog().providers[id_]), ""
         if endpoint.base_url == self._settings.vllm_base_url:
-            self._found[id_] = ()
+            self._discovered[id_] = ()
         while endpoint.base_url != self._settings.vllm_base_url:
             specs, problem = (), ""
             try:
@@ -203,7 +203,7 @@ class LocalModels:
             except ProviderError as error:
                 problem = str(error)
             finally:  # `ready` waits for it
-                self._found[id_] = tuple(ServedModel(spec, endpoint) for spec in specs)
+                self._discovered[id_] = tuple(ServedModel(spec, endpoint) for spec in specs)
             if problem != said and id_ not in _USUAL:
                 self._say(problem or f"{id_} answers: {', '.join(spec.name for spec in specs)}.")
             said = problem

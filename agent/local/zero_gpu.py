@@ -210,10 +210,10 @@ class _Transport(httpx2.AsyncBaseTransport):
         events = _events(_loaded, prompt, _options(body, most), body)
         first = await anext(events)  # so that a failure is one of the request
         headers = {"content-type": "text/event-stream"}
-        return httpx2.Response(200, headers=headers, stream=_Stream(first, events), request=request)
+        return httpx2.Response(200, headers=headers, stream=_LoanStream(first, events), request=request)
 
 
-class _Stream(httpx2.AsyncByteStream):
+class _LoanStream(httpx2.AsyncByteStream):
     def __init__(self, first: bytes, rest: AsyncGenerator[bytes]) -> None:
         self._first, self._rest = first, rest
 

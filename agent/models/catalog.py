@@ -393,7 +393,7 @@ def use_table_in(folder: Path) -> None:
 
 def _read(file: TomlFile, shipped: Catalog) -> Catalog:
     """Return the catalogue with what a file adds to it."""
-    table = file.check(_AddedTable if shipped.providers else _Table, file.table)
+    table = file.check(_AddedTable if shipped.providers else _CatalogTable, file.table)
     providers, assumed = dict(shipped.providers), dict(shipped.assumed)
     for id_, given in table.providers.items():
         way = ("providers", id_)
@@ -428,7 +428,7 @@ def _read(file: TomlFile, shipped: Catalog) -> Catalog:
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
+class _CatalogTable:
     __pydantic_config__ = CLOSED
 
     providers: dict[str, dict[str, Any]]
@@ -436,7 +436,7 @@ class _Table:
 
 
 @dataclass(frozen=True, slots=True)
-class _AddedTable(_Table):
+class _AddedTable(_CatalogTable):
     __pydantic_config__ = CLOSED
 
     providers: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])

@@ -237,7 +237,7 @@ class _Chat(OpenAIChatModel):
         goes_on = bool(messages) and isinstance(messages[-1], ModelResponse)
         settings = _continuing(model_settings) if goes_on and self.continues else model_settings
         async with super().request_stream(messages, settings, model_request_parameters, run_context) as stream:
-            if isinstance(stream, _Stream) and not goes_on:
+            if isinstance(stream, _CompletionStream) and not goes_on:
                 body = cast(Mapping[str, Any], (settings or {}).get("extra_body") or {})
                 key = self.base_url, self.model_name, str(body.get("chat_template_kwargs"))
                 stream.expect_reasoning(key, assumed=self.always_reasons)
@@ -278,7 +278,7 @@ class _Chat(OpenAIChatModel):
 
     @property
     def _streamed_response_cls(self) -> type[OpenAIStreamedResponse]:
-        return _Stream
+        return _CompletionStream
 
 
 def _mapped_text(message: ModelMessage) -> ChatCompletionMessageParam | None:
@@ -329,7 +329,7 @@ class _Call:
 
 
 @dataclass
-class _Stream(OpenAIStreamedResponse):
+class _CompletionStream(OpenAIStreamedResponse):
     """A stream that finds reasoning in tags, and does not rely on the numbers of its tool calls.
 
     The library goes by `index` alone. Some servers leave it out, send 0 for each of several calls, or repeat a call's

@@ -28,7 +28,7 @@ class ServerEmbedder:
     """Makes vectors with one model of a server. An empty `model` is the first that does not chat, or the first."""
 
     def __init__(self, model: str, endpoint: Endpoint, provider: ProviderSpec) -> None:
-        self._given = self._model = model
+        self._requested = self._model = model
         self._endpoint, self._provider = endpoint, provider
 
     async def name(self) -> str:
@@ -48,7 +48,7 @@ class ServerEmbedder:
             try:
                 return await _embedded(model, texts, is_query)
             except Exception as error:
-                self._model = self._given  # the server can have another model now
+                self._model = self._requested  # the server can have another model now
                 url, key = self._endpoint.base_url, self._endpoint.api_key
                 given = url if url != self._provider.base_url else ""
                 raise explain(error, name, self._provider, key=key, base_url=given, where=url) from error

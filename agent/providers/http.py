@@ -231,7 +231,7 @@ class _BatchedStream(httpx2.AsyncByteStream):
         self._stream, self._merger = stream, merger
         self._count = current_count()
         self._chunks: list[bytes] = []
-        self._given = -inf
+        self._given_at = -inf
         self._news = asyncio.Event()
         self._source: AsyncIterator[bytes] | None = None
         self._reading: asyncio.Task[None] | None = None
@@ -250,7 +250,7 @@ class _BatchedStream(httpx2.AsyncByteStream):
             while self._chunks or not reading.done():
                 await self._news.wait()
                 self._news.clear()
-                batch, self._given = b"".join(self._chunks), monotonic()
+                batch, self._given_at = b"".join(self._chunks), monotonic()
                 self._chunks.clear()
                 for piece, deltas in self._merger.feed(batch) if self._merger else [(batch, 1)] * bool(batch):
                     self._count.pending = deltas
@@ -288,7 +288,7 @@ class _BatchedStream(httpx2.AsyncByteStream):
                     continue
                 # The network had no more bytes: let some arrive before reading again. A stream that is slower than the
                 # pauses is given out at once, a faster one together with what arrives in the pause.
-                if arrived - self._given > pause:
+                if arrived - self._given_at > pause:
                     self._news.set()
                 self._is_pausing = True
                 await asyncio.sleep(pause)

@@ -70,7 +70,7 @@ def colored(code: str, language: str) -> str | None:
     return _reader(os.getpid()).read(name, code)
 
 
-class _Reader:
+class _TextReader:
     """The process that reads code. It is started when it is needed, and again after it was ended."""
 
     def __init__(self) -> None:
@@ -114,9 +114,9 @@ class _Reader:
 
 
 @cache
-def _reader(_process: int) -> _Reader:
+def _reader(_process: int) -> _TextReader:
     """Return the reader of this process. A forked process has one of its own."""
-    reader = _Reader()
+    reader = _TextReader()
     atexit.register(reader.close)
     return reader
 

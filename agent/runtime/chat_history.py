@@ -26,16 +26,20 @@ class StoredVectors:
     def __init__(self, address: StoreAddress, chat_id: str) -> None:
         self._address = address
         self._id = vectors_id(chat_id)
-        self._record = self._empty()
+        self._conversation = self._empty()
         self._loaded: Conversation | None = None
 
     async def load(self, *, again: bool) -> list[bytes] | None:
         """Return all that is stored; without `again`, None if it is what this object has loaded and added."""
-        record = await self._find()
-        if not again and self._loaded is not None and _is_same_record(record, self._loaded):
+        conversation = await self._find()
+        if not again and self._loaded is not None and _is_same_conversation(conversation, self._loaded):
             return None
-        entries = await SHARED_STORES.call(self._address, lambda store: store.history(record)) if record.head_id else []
-        self._record = self._loaded = record
+        entries = (
+            await SHARED_STORES.call(self._address, lambda store: store.history(conversation))
+            if conversation.head_id
+            else []
+        )
+        self._conversation = self._loaded = conversation
         return [data for entry in entries if (data := _data_of(entry)) is not None]
 
     async def add(self, data: bytes) -> None:
@@ -43,23 +47,23 @@ class StoredVectors:
         try:
             saved = await self._save(data)
         except (Conflict, NotFound):  # another process has added some, or deleted all
-            self._record, self._loaded = await self._find(), None
-            self._record = await self._save(data)
+            self._conversation, self._loaded = await self._find(), None
+            self._conversation = await self._save(data)
         else:
-            self._record = saved
+            self._conversation = saved
             self._loaded = saved if self._loaded is not None else None
 
     async def delete(self) -> None:
         """Delete all that is stored."""
         with suppress(NotFound):
             await SHARED_STORES.call(self._address, lambda store: store.delete(self._id, owner=PROGRAM_VECTORS))
-        self._record, self._loaded = self._empty(), None
+        self._conversation, self._loaded = self._empty(), None
 
     async def _save(self, data: bytes) -> Conversation:
         content = BinaryContent(data, media_type=_TYPE)
-        entry = Entry(parent_id=self._record.head_id, message=ModelRequest([UserPromptPart([content])]))
-        record = self._record.extended(entry, ())
-        return await SHARED_STORES.call(self._address, lambda store: store.save(record, [entry]))
+        entry = Entry(parent_id=self._conversation.head_id, message=ModelRequest([UserPromptPart([content])]))
+        conversation = self._conversation.extended(entry, ())
+        return await SHARED_STORES.call(self._address, lambda store: store.save(conversation, [entry]))
 
     async def _find(self) -> Conversation:
         try:
@@ -71,7 +75,7 @@ class StoredVectors:
         return Conversation(id=self._id, owner=PROGRAM_VECTORS)
 
 
-def _is_same_record(one: Conversation, other: Conversation) -> bool:
+def _is_same_conversation(one: Conversation, other: Conversation) -> bool:
     return one.revision == other.revision and (one.created_at == other.created_at or one.revision == 0)
 
 
@@ -98,7 +102,7 @@ class ChatHistory:
         self._address = address
         self._lock = asyncio.Lock()
         self._is_open = False
-        self._record: Conversation | None = None
+        self._conversation: Conversation | None = None
         self._head_before: str | None = None
         self._open_calls: tuple[str, ...] = ()
         self._waiting: tuple[Context, Note] | None = None
@@ -126,7 +130,7 @@ class ChatHistory:
     @property
     def is_loaded(self) -> bool:
         """True once the conversation was loaded."""
-        return self._record is not None
+        return self._conversation is not None
 
     async def load(self, *, again: bool = True) -> Context | None:
         """Return the stored conversation, or None if it is the one that was loaded or saved last.
@@ -134,19 +138,21 @@ class ChatHistory:
         `again=False` loads it only the first time. Raises `ConfigError` and `HistoryError`.
         """
         async with self._lock:
-            if self._record is not None and not again:
+            if self._conversation is not None and not again:
                 return None
             if not self._is_open:
                 await SHARED_STORES.acquire(self._address)
                 self._is_open = True
-            record = await self._find()
-            if (before := self._record) is not None and _is_same(before, record):
+            conversation = await self._find()
+            if (before := self._conversation) is not None and _is_same(before, conversation):
                 self._head_before = before.head_id
                 return None
             entries = (
-                await SHARED_STORES.call(self._address, lambda store: store.history(record)) if record.head_id else []
+                await SHARED_STORES.call(self._address, lambda store: store.history(conversation))
+                if conversation.head_id
+                else []
             )
-            return self._use(record, entries)
+            return self._use(conversation, entries)
 
     async def claim(self) -> None:
         """Save that the suspended run is being resumed, so that it cannot be again, whatever happens to this process.
@@ -154,37 +160,37 @@ class ChatHistory:
         Raises `Conflict` if the conversation was changed elsewhere, for example resumed.
         """
         async with self._lock:
-            assert self._record is not None
-            pending = self._record.pending
-            self._record = await self._save(replace(self._record, pending=()), [])
+            assert self._conversation is not None
+            pending = self._conversation.pending
+            self._conversation = await self._save(replace(self._conversation, pending=()), [])
             self._claimed = pending
 
     async def release(self) -> None:
         """Undo `claim` after a refusal, which has used nothing up. Does nothing without a claim."""
         async with self._lock:
-            if self._claimed and self._record is not None:
-                self._record = await self._save(replace(self._record, pending=self._claimed), [])
+            if self._claimed and self._conversation is not None:
+                self._conversation = await self._save(replace(self._conversation, pending=self._claimed), [])
             self._claimed = ()
 
     async def write(self, message: ModelMessage, note: Note) -> None:
         """Save a message of the current run. See `agent.result.Journal`. Raises `HistoryError`."""
         async with self._lock:
-            assert self._record is not None
-            entry = Entry(parent_id=self._record.head_id, message=message, note=note)
+            assert self._conversation is not None
+            entry = Entry(parent_id=self._conversation.head_id, message=message, note=note)
             self._open_calls = open_calls(self._open_calls, message)
             waiting = tuple(one.call_id for one in unpack(note.suspension, ()).pending) if note.suspension else ()
-            self._record = await self._save(self._record.extended(entry, waiting), [entry])
+            self._conversation = await self._save(self._conversation.extended(entry, waiting), [entry])
             self._waiting, self._claimed = None, ()
 
     def undo_run(self) -> None:
         """Continue from before the current run. What it has stored becomes a branch with the next save."""
-        if self._record is not None:
-            self._record = _at(self._record, self._head_before)
+        if self._conversation is not None:
+            self._conversation = _at(self._conversation, self._head_before)
 
     async def is_stored(self) -> bool:
         """Return False if the conversation that was loaded or saved was deleted meanwhile. Raises `HistoryError`."""
-        found, record = await self._find(), self._record
-        return record is not None and found.revision > 0 and found.created_at == record.created_at
+        found, conversation = await self._find(), self._conversation
+        return conversation is not None and found.revision > 0 and found.created_at == conversation.created_at
 
     async def delete(self) -> None:
         """Remove the conversation and its vectors from the store. The next message begins another one of this id."""
@@ -203,35 +209,35 @@ class ChatHistory:
                 await SHARED_STORES.release(self._address)
 
     async def _find(self) -> Conversation:
-        """Return the stored record, or a new one."""
+        """Return the stored conversation, or a new one."""
         try:
             return await SHARED_STORES.call(self._address, lambda store: store.get(self.id, owner=PROGRAM))
         except NotFound:
             return Conversation(id=self.id, owner=PROGRAM)
 
-    def _use(self, record: Conversation, entries: Sequence[Entry]) -> Context:
-        """Continue from a loaded record, without a run that failed at its end. Return the conversation."""
+    def _use(self, conversation: Conversation, entries: Sequence[Entry]) -> Context:
+        """Continue from a loaded conversation, without a run that failed at its end. Return its context."""
         kept = _without_failed_run(entries)
-        self._record = _at(record, kept[-1].id if kept else None)
-        self._head_before = self._record.head_id
+        self._conversation = _at(conversation, kept[-1].id if kept else None)
+        self._head_before = self._conversation.head_id
         context = Context(session_id=self.id, messages=tuple(entry.message for entry in kept))
         self._open_calls = tuple(call.tool_call_id for call in unanswered_calls(context.messages)[1])
         # A resumed run that failed has perhaps made the calls already, so nobody can resume it again.
-        waits = bool(self._record.pending) and len(kept) == len(entries) and kept[-1].note.ended == "suspended"
+        waits = bool(self._conversation.pending) and len(kept) == len(entries) and kept[-1].note.ended == "suspended"
         self._waiting = (context, kept[-1].note) if waits else None
         return context
 
-    async def _save(self, record: Conversation, entries: Sequence[Entry]) -> Conversation:
+    async def _save(self, conversation: Conversation, entries: Sequence[Entry]) -> Conversation:
         """Save, or raise an error that says what happened to this chat meanwhile."""
         try:
-            return await SHARED_STORES.call(self._address, lambda store: store.save(record, entries))
+            return await SHARED_STORES.call(self._address, lambda store: store.save(conversation, entries))
         except Conflict as error:
             raise Conflict(
                 f"The chat {self.id!r} was continued elsewhere meanwhile, so this message was not stored. Nothing was "
                 "overwritten: the next message continues from what is stored now."
             ) from error
         except NotFound as error:
-            if record.revision == 0:
+            if conversation.revision == 0:
                 raise HistoryError(
                     f"The id {self.id!r} is taken in this store by a conversation of somebody else: choose another id."
                 ) from error
@@ -246,12 +252,14 @@ def _is_same(before: Conversation, now: Conversation) -> bool:
     ) or before.revision == now.revision == 0
 
 
-def _at(record: Conversation, head_id: str | None) -> Conversation:
-    """Return the record with its head at another entry. The old head becomes an abandoned branch."""
-    if head_id == record.head_id:
-        return record
-    left = (record.head_id,) if record.head_id else ()
-    return replace(record, head_id=head_id, pending=(), branches=tuple(dict.fromkeys((*record.branches, *left))))
+def _at(conversation: Conversation, head_id: str | None) -> Conversation:
+    """Return the conversation with its head at another entry. The old head becomes an abandoned branch."""
+    if head_id == conversation.head_id:
+        return conversation
+    left = (conversation.head_id,) if conversation.head_id else ()
+    return replace(
+        conversation, head_id=head_id, pending=(), branches=tuple(dict.fromkeys((*conversation.branches, *left)))
+    )
 
 
 def _without_failed_run(entries: Sequence[Entry]) -> Sequence[Entry]:

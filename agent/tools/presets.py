@@ -53,11 +53,11 @@ _NEVER_QUOTED = ("args", "auth", "body", "headers", "url")
 """Keys whose values can contain a secret."""
 
 
-class _Table(BaseModel):
+class _PresetTable(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class _Rest(_Table):
+class _Rest(_PresetTable):
     name: str
     url: str
     description: str
@@ -76,7 +76,7 @@ class _Rest(_Table):
         return rest_tool(self.name, self.url, **given, guard=Guard(allow=self.allow), env=env)
 
 
-class _Mcp(_Table):
+class _Mcp(_PresetTable):
     name: str
     command: str = ""
     args: tuple[str, ...] = ()
@@ -116,14 +116,14 @@ class _Mcp(_Table):
         return McpServer.stdio(self.command, self.args, env=given, cwd=self.cwd, **more)
 
 
-class _File(_Table):
+class _PresetsFile(_PresetTable):
     rest: _Rest | None = None
     mcp: _Mcp | None = None
 
 
 def _preset(path: Path, env: Mapping[str, str]) -> Tool | Toolset:
     file = TomlFile(path, hidden=_NEVER_QUOTED)
-    tables = file.check(_File, file.table)
+    tables = file.check(_PresetsFile, file.table)
     described = tables.rest or tables.mcp
     if described is None or (tables.rest and tables.mcp):
         raise file.error("a preset has one table, [rest] or [mcp]")

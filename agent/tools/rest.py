@@ -168,7 +168,7 @@ def rest_tool(
     reads an error. Secrets come from `auth` and are shown nowhere. Raises `InputError` if the description is wrong,
     `ConfigError` if the environment lacks the secret.
     """
-    request = _Request(
+    request = _RestRequest(
         name=name,
         method=method,
         url=url,
@@ -219,7 +219,7 @@ def _describe(call: Callable[..., Any], name: str, parameters: Mapping[str, Para
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Request:
+class _RestRequest:
     """The checked description: each placeholder has a parameter, and each parameter a placeholder."""
 
     name: str

@@ -90,21 +90,21 @@ class Block:
 
 
 class Branch:
-    """The messages that lead to the head of a record, which are read page by page. `open` makes one.
+    """The messages that lead to the head of a conversation, which are read page by page. `open` makes one.
 
     `begins` has the first messages, `files` the ids of all files that the messages name, and `size` their bytes.
     """
 
-    def __init__(self, store: HistoryStore, record: Conversation) -> None:
-        self._store, self._record, self._loop = store, record, asyncio.get_running_loop()
+    def __init__(self, store: HistoryStore, conversation: Conversation) -> None:
+        self._store, self._conversation, self._loop = store, conversation, asyncio.get_running_loop()
         self._pages = list[str | None]()
         self.begins: Sequence[Entry] = ()
         self.files, self.size, self._count = set[str](), 0, 0
 
     @classmethod
-    async def open(cls, store: HistoryStore, record: Conversation) -> "Branch":
+    async def open(cls, store: HistoryStore, conversation: Conversation) -> "Branch":
         """Look at each message once, the newest first. Raises `NotFound`."""
-        branch, head = cls(store, record), record.head_id
+        branch, head = cls(store, conversation), conversation.head_id
         while head is not None or not branch._pages:
             branch.begins = page = await branch._page(head)
             branch._pages.append(head)
@@ -125,7 +125,7 @@ class Branch:
             yield from asyncio.run_coroutine_threadsafe(self._page(head), self._loop).result()
 
     async def _page(self, head: str | None) -> Sequence[Entry]:
-        return await self._store.history(replace(self._record, head_id=head), limit=PAGE, most_bytes=PAGE_BYTES)
+        return await self._store.history(replace(self._conversation, head_id=head), limit=PAGE, most_bytes=PAGE_BYTES)
 
 
 def files_and_size(messages: Sequence[ModelMessage]) -> tuple[set[str], int]:

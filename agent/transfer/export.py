@@ -128,48 +128,48 @@ class Exporter:
 
         Markdown with attachments is a ZIP file, which has them beside the text.
         """
-        record = await self._store.get(conversation_id, owner=self._owner)
-        branch = await Branch.open(self._store, record)
-        name = safe_name(await self._title(record, branch))
+        conversation = await self._store.get(conversation_id, owner=self._owner)
+        branch = await Branch.open(self._store, conversation)
+        name = safe_name(await self._title(conversation, branch))
         if form == "json":
-            return _download(name, "json", export_json(self._store, self._media, [record]))
+            return _download(name, "json", export_json(self._store, self._media, [conversation]))
         if form == "html":
-            return _download(name, "html", self._page(record, branch))
+            return _download(name, "html", self._page(conversation, branch))
         if branch.files:
-            return _download(name, "zip", self._archive([record], form))
-        return _download(name, "md", self._text(record, branch, {}))
+            return _download(name, "zip", self._archive([conversation], form))
+        return _download(name, "md", self._text(conversation, branch, {}))
 
     async def all(self, form: Format) -> Download:
         """Return the download of all conversations: a JSON file, or a ZIP file with one document for each."""
-        records = await self._store.list(self._owner, limit=MAX_CONVERSATIONS)
+        conversations = await self._store.list(self._owner, limit=MAX_CONVERSATIONS)
         if form == "json":
-            return _download("conversations", "json", export_json(self._store, self._media, records))
-        return _download("conversations", "zip", self._archive(records, form))
+            return _download("conversations", "json", export_json(self._store, self._media, conversations))
+        return _download("conversations", "zip", self._archive(conversations, form))
 
-    async def _title(self, record: Conversation, branch: Branch) -> str:
-        return await DOCUMENT_THREADS.run(title_of, record.title, branch, self._translator)
+    async def _title(self, conversation: Conversation, branch: Branch) -> str:
+        return await DOCUMENT_THREADS.run(title_of, conversation.title, branch, self._translator)
 
-    async def _page(self, record: Conversation, branch: Branch) -> AsyncGenerator[bytes]:
+    async def _page(self, conversation: Conversation, branch: Branch) -> AsyncGenerator[bytes]:
         blocks = blocks_of(branch, self._translator, html_mark, self._name_model)
-        title, subtitle = await self._title(record, branch), await self._subtitle(record, branch)
+        title, subtitle = await self._title(conversation, branch), await self._subtitle(conversation, branch)
         page = to_html(title, subtitle, blocks, data_urls(self._read), self._translator)
         async with aclosing(page) as pieces:
             async for piece in pieces:
                 yield piece.encode(errors="replace")
 
-    async def _subtitle(self, record: Conversation, branch: Branch) -> str:
+    async def _subtitle(self, conversation: Conversation, branch: Branch) -> str:
         """Return the date as the reader writes it, and how many messages are on other branches, and so not shown."""
-        hidden = len(await all_ids(self._store, record)) - len(branch)
+        hidden = len(await all_ids(self._store, conversation)) - len(branch)
         note = ngettext(
             "{count} message of another version is only in the JSON export",
             "{count} messages of other versions are only in the JSON export",
             hidden,
         )
-        date = self._translator.date(record.created_at.date())
+        date = self._translator.date(conversation.created_at.date())
         return f"{date} · {self._translator(note)}" if hidden > 0 else date
 
-    async def _text(self, record: Conversation, branch: Branch, files: dict[str, str]) -> AsyncGenerator[bytes]:
-        title, subtitle = await self._title(record, branch), await self._subtitle(record, branch)
+    async def _text(self, conversation: Conversation, branch: Branch, files: dict[str, str]) -> AsyncGenerator[bytes]:
+        title, subtitle = await self._title(conversation, branch), await self._subtitle(conversation, branch)
         blocks = blocks_of(branch, self._translator, markdown_mark, self._name_model)
         async with aclosing(
             DOCUMENT_THREADS.steps(to_markdown(title, subtitle, blocks, files, self._translator))
@@ -177,7 +177,7 @@ class Exporter:
             async for pieces in steps:
                 yield "".join(pieces).encode(errors="replace")
 
-    async def _archive(self, records: Sequence[Conversation], form: Format) -> AsyncGenerator[bytes]:
+    async def _archive(self, conversations: Sequence[Conversation], form: Format) -> AsyncGenerator[bytes]:
         """Yield a ZIP file. Only some messages of one conversation, or one attachment, are in memory at a time.
 
         Of several conversations, one that is deleted meanwhile is not in the list of the ZIP file.
@@ -185,22 +185,22 @@ class Exporter:
         sink, names = _Sink(), list[str]()
         with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
             members = archive.infolist()
-            for number, known in enumerate(records, 1):
+            for number, known in enumerate(conversations, 1):
                 before = len(members)
                 try:
                     async with aclosing(
-                        self._members(archive, known, form, "" if len(records) == 1 else f"{number:03d} ")
+                        self._members(archive, known, form, "" if len(conversations) == 1 else f"{number:03d} ")
                     ) as steps:
                         async for _ in steps:
                             if written := sink.take():
                                 yield written
                 except NotFound:
-                    if len(records) == 1:
+                    if len(conversations) == 1:
                         raise
                     del members[before:]
                     continue
                 names.append(members[-1].filename)
-            if form == "html" and len(records) > 1:
+            if form == "html" and len(conversations) > 1:
                 archive.writestr("index.html", to_index(names, self._translator))
         yield sink.take()
 
@@ -208,16 +208,16 @@ class Exporter:
         self, archive: zipfile.ZipFile, known: Conversation, form: Format, number: str
     ) -> AsyncGenerator[None]:
         """Write a conversation to a ZIP file, its document last. Yields after each piece. Raises `NotFound`."""
-        record = await self._store.get(known.id, owner=self._owner)
-        branch = await Branch.open(self._store, record)
-        name = f"{number}{safe_name(await self._title(record, branch))}.{SUFFIXES[form]}"
+        conversation = await self._store.get(known.id, owner=self._owner)
+        branch = await Branch.open(self._store, conversation)
+        name = f"{number}{safe_name(await self._title(conversation, branch))}.{SUFFIXES[form]}"
         files = dict[str, str]()
         for id_ in sorted(branch.files) if form != "html" else ():
             if (data := await self._read(id_)) is not None:
                 files[id_] = f"files/{id_}"
                 await DOCUMENT_THREADS.run(archive.writestr, files[id_], data, zipfile.ZIP_STORED)
                 yield
-        document = self._page(record, branch) if form == "html" else self._text(record, branch, files)
+        document = self._page(conversation, branch) if form == "html" else self._text(conversation, branch, files)
         with archive.open(name, "w") as member:
             async with aclosing(document) as pieces:
                 async for piece in pieces:

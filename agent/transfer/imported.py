@@ -90,22 +90,22 @@ class FileSource:
 MAX_TITLE, MAX_SUMMARY = 200, 20_000
 """Characters of the title and of the summary of a chat."""
 MAX_BRANCHES, MAX_PENDING, MAX_NAME = 1000, 100, 500
-"""The branches whose ends are known, the calls that wait, and the characters of a name in a record."""
+"""The branches whose ends are known, the calls that wait, and the characters of a name in a conversation."""
 
 
-def bounded(record: Conversation) -> Conversation:
-    """Return an imported record without what is too long, because a list reads many records at once."""
-    summary, pending = record.summary, record.pending
-    if len(record.branches) > MAX_BRANCHES:
-        record = replace(record, branches=tuple(dict.fromkeys(record.branches))[-MAX_BRANCHES:])
+def bounded(conversation: Conversation) -> Conversation:
+    """Return an imported conversation without what is too long, because a list reads many conversations at once."""
+    summary, pending = conversation.summary, conversation.pending
+    if len(conversation.branches) > MAX_BRANCHES:
+        conversation = replace(conversation, branches=tuple(dict.fromkeys(conversation.branches))[-MAX_BRANCHES:])
     if len(pending) > MAX_PENDING or any(len(one) > MAX_NAME for one in pending):
-        record = replace(record, pending=())
+        conversation = replace(conversation, pending=())
     if summary is not None and (len(summary.text) > MAX_SUMMARY or len(summary.model) > MAX_NAME):
-        record = replace(record, summary=None)
-    votes = tuple(one for one in record.votes[:MAX_BRANCHES] if _is_vote(one))
-    record = replace(record, votes=votes)
-    source = record.source if len(record.source) <= MAX_NAME else ""
-    return replace(record, title=record.title[:MAX_TITLE], source=source)
+        conversation = replace(conversation, summary=None)
+    votes = tuple(one for one in conversation.votes[:MAX_BRANCHES] if _is_vote(one))
+    conversation = replace(conversation, votes=votes)
+    source = conversation.source if len(conversation.source) <= MAX_NAME else ""
+    return replace(conversation, title=conversation.title[:MAX_TITLE], source=source)
 
 
 def _is_vote(vote: Vote) -> bool:
@@ -127,7 +127,7 @@ class ImportedConversation:
     attachments that they refer to, by their new ids.
     """
 
-    record: Conversation
+    conversation: Conversation
     entries: Sequence[Entry]
     ids: Mapping[str, str] = field(default_factory=dict[str, str])
     files: Mapping[str, FileSource] = field(default_factory=dict[str, FileSource])

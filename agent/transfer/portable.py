@@ -1,6 +1,6 @@
 """Our own export format: a JSON array that loses nothing and can be imported again.
 
-The array has an object for the format, and then for each conversation an object with its record and all its entries,
+The array has an object for the format, and then for each conversation an object with its fields and all its entries,
 followed by an object for each attachment. So it can be written and read piece by piece, whatever its size.
 """
 
@@ -27,31 +27,33 @@ VERSION = 1
 FORMAT = "switchboard"
 """The key of the format's version in the first object."""
 PRIVATE_FIELDS = ("owner", "revision", "expires_at", "imported_at", "updated_at")
-"""Fields of a record that belong to the store it is in. They are not exported, except for the last."""
+"""Fields of a conversation that belong to the store it is in. They are not exported, except for the last."""
 LOADED_CHARACTERS = 100_000
 T = TypeVar("T")
 _CHUNK = 3 * (1 << 14)
 """Bytes of a file that are encoded at once; base64 encodes three at a time."""
 
 
-async def export_json(store: HistoryStore, media: MediaStore, records: Sequence[Conversation]) -> AsyncGenerator[bytes]:
+async def export_json(
+    store: HistoryStore, media: MediaStore, conversations: Sequence[Conversation]
+) -> AsyncGenerator[bytes]:
     """Yield the file with these conversations, piece by piece. Only some messages of one are in memory at a time.
 
     Of several conversations, one that is deleted meanwhile is left out. Raises `NotFound` if a part of it is written
     already, so that the file does not look complete.
     """
     yield f'[{{"{FORMAT}":{VERSION},"exported_at":{json.dumps(now().isoformat())}}}'.encode()
-    for known in records:
+    for known in conversations:
         try:
-            record = await store.get(known.id, owner=known.owner)
-            ids, files = await all_ids(store, record), set[str]()
+            conversation = await store.get(known.id, owner=known.owner)
+            ids, files = await all_ids(store, conversation), set[str]()
         except NotFound:
-            if len(records) == 1:
+            if len(conversations) == 1:
                 raise
             continue
-        yield b',\n{"conversation":' + _record_text(record).encode() + b',"entries":['
+        yield b',\n{"conversation":' + _conversation_text(conversation).encode() + b',"entries":['
         separator = b"\n"
-        async for entries, named in entries_of(store, record, ids):
+        async for entries, named in entries_of(store, conversation, ids):
             files |= named
             async with aclosing(DOCUMENT_THREADS.steps(_entry_pieces(entries))) as steps:
                 async for texts in steps:
@@ -59,30 +61,30 @@ async def export_json(store: HistoryStore, media: MediaStore, records: Sequence[
                     separator = b",\n"
         yield b"]}"
         for id_ in sorted(files):
-            async with aclosing(_file_pieces(store, media, record, id_)) as pieces:
+            async with aclosing(_file_pieces(store, media, conversation, id_)) as pieces:
                 async for piece in pieces:
                     yield piece
     yield b"]\n"
 
 
-async def all_ids(store: HistoryStore, record: Conversation) -> Sequence[str]:
+async def all_ids(store: HistoryStore, conversation: Conversation) -> Sequence[str]:
     """Return the ids of all entries of a conversation. Raises `NotFound` if it is deleted meanwhile."""
-    ids = await store.following(record, None)
-    if record.head_id is not None and not ids:
+    ids = await store.following(conversation, None)
+    if conversation.head_id is not None and not ids:
         raise NotFound(NO_CONVERSATION)
     return ids
 
 
 async def entries_of(
-    store: HistoryStore, record: Conversation, ids: Sequence[str] | None = None
+    store: HistoryStore, conversation: Conversation, ids: Sequence[str] | None = None
 ) -> AsyncGenerator[tuple[Sequence[Entry], set[str]]]:
     """Yield these entries of a conversation, or all, page by page, with the ids of the files that they name.
 
     Raises `NotFound` if it is deleted meanwhile.
     """
-    ids, at, most = await all_ids(store, record) if ids is None else ids, 0, PAGE
+    ids, at, most = await all_ids(store, conversation) if ids is None else ids, 0, PAGE
     while page := ids[at : at + most]:
-        entries = await store.find(record, ids=page, most_bytes=PAGE_BYTES)
+        entries = await store.find(conversation, ids=page, most_bytes=PAGE_BYTES)
         if not entries or [entry.id for entry in entries] != [*page[: len(entries)]]:
             raise NotFound(NO_CONVERSATION)
         files, _ = await DOCUMENT_THREADS.run(files_and_size, [entry.message for entry in entries])
@@ -96,11 +98,13 @@ def _entry_pieces(entries: Sequence[Entry]) -> Iterator[bytes]:
         yield dump_entries([entry])[0].encode()
 
 
-async def _file_pieces(store: HistoryStore, media: MediaStore, record: Conversation, id_: str) -> AsyncGenerator[bytes]:
+async def _file_pieces(
+    store: HistoryStore, media: MediaStore, conversation: Conversation, id_: str
+) -> AsyncGenerator[bytes]:
     try:
-        data = (await media.read(record.owner, id_)).data
+        data = (await media.read(conversation.owner, id_)).data
     except NotFound:  # deleted; the entries still name it
-        await store.get(record.id, owner=record.owner)  # raises if its conversation was deleted, too
+        await store.get(conversation.id, owner=conversation.owner)  # raises if its conversation was deleted, too
         return
     yield b',\n{"file":' + json.dumps(id_).encode() + b',"data":"'
     for at in range(0, len(data), _CHUNK):
@@ -108,8 +112,8 @@ async def _file_pieces(store: HistoryStore, media: MediaStore, record: Conversat
     yield b'"}'
 
 
-def _record_text(record: Conversation) -> str:
-    fields: dict[str, Any] = json.loads(dump_conversation(record))
+def _conversation_text(conversation: Conversation) -> str:
+    fields: dict[str, Any] = json.loads(dump_conversation(conversation))
     kept = {name: value for name, value in fields.items() if name not in PRIVATE_FIELDS}
     return json.dumps(kept | {"updated_at": fields["updated_at"]}, ensure_ascii=False)
 
@@ -150,11 +154,13 @@ def read_conversation(element: Mapping[str, Any], find: FindFile, source: str = 
     )
     entries.clear()
     loaded = [_renewed(entry, links, runs) for entry in _loaded(texts)]
-    record = replace(_record(cast("dict[str, Any]", given), ids), source=source, imported_at=now() if source else None)
-    dump_conversation(record)  # raises if a store could not keep it
+    conversation = replace(
+        _conversation(cast("dict[str, Any]", given), ids), source=source, imported_at=now() if source else None
+    )
+    dump_conversation(conversation)  # raises if a store could not keep it
     originals = {new: id_ for id_, new in ids.items()}
     return ImportedConversation(
-        record=record, entries=loaded, ids=originals, files=links.files, left_out=links.left_out
+        conversation=conversation, entries=loaded, ids=originals, files=links.files, left_out=links.left_out
     )
 
 
@@ -190,7 +196,7 @@ def _loaded(texts: Iterable[str]) -> Iterator[Entry]:
 
 
 def source_of_ours(element: Mapping[str, Any]) -> str:
-    """Return `Conversation.source` of a conversation in an object of the file: that of the record, or its own id."""
+    """Return `Conversation.source` of an object of the file: that of the conversation, or its own id."""
     given = element.get("conversation")
     fields = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
     source, id_ = fields.get("source"), fields.get("id")
@@ -223,7 +229,7 @@ def stored_size(entries: Sequence[Entry], most: float = inf) -> int:
     return size
 
 
-def _record(given: Mapping[str, Any], ids: Mapping[str, str]) -> Conversation:
+def _conversation(given: Mapping[str, Any], ids: Mapping[str, str]) -> Conversation:
     head, branches = given.get("head_id"), cast("list[Any]", given.get("branches") or [])
     if head is not None and head not in ids:
         raise ValueError("the end of the conversation is missing")
@@ -235,14 +241,14 @@ def _record(given: Mapping[str, Any], ids: Mapping[str, str]) -> Conversation:
         "head_id": None if head is None else ids[head],
         "branches": [ids[branch] for branch in branches],
     }
-    (record,) = load_conversations([json.dumps({**kept, **updated, **new})])
-    if (summary := record.summary) is not None:
+    (conversation,) = load_conversations([json.dumps({**kept, **updated, **new})])
+    if (summary := conversation.summary) is not None:
         message = ids.get(summary.message)
-        record = replace(record, summary=replace(summary, message=message) if message else None)
-    votes = [replace(vote, message=ids[vote.message]) for vote in record.votes if vote.message in ids]
-    record = replace(record, votes=tuple(votes))
-    times = {"created_at": _past(record.created_at), "updated_at": _past(record.updated_at)}
-    return replace(record, cost=max(record.cost, 0.0), **times)
+        conversation = replace(conversation, summary=replace(summary, message=message) if message else None)
+    votes = [replace(vote, message=ids[vote.message]) for vote in conversation.votes if vote.message in ids]
+    conversation = replace(conversation, votes=tuple(votes))
+    times = {"created_at": _past(conversation.created_at), "updated_at": _past(conversation.updated_at)}
+    return replace(conversation, cost=max(conversation.cost, 0.0), **times)
 
 
 def _renewed(entry: Entry, links: FileLinks, runs: dict[str, str]) -> Entry:

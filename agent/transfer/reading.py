@@ -36,7 +36,7 @@ _FAILURES = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError
 class FoundConversation:
     """A conversation that can be imported: when it was last changed, the bytes it will take, and how to read it.
 
-    `source` says where it is from, as in the record.
+    `source` says where it is from, as in the conversation.
     """
 
     source: str
@@ -61,7 +61,7 @@ class ImportReader:
     """
 
     def __init__(self, file: ImportFile, max_attachment_bytes: int, check: EntryCheck = lambda _: None) -> None:
-        self._file, self._most, self._check = file, max_attachment_bytes, check
+        self._file, self._max_bytes, self._check = file, max_attachment_bytes, check
         self.left_out = LeftOut()
         self.size = sum(span.end - span.start for _, span in file.elements())
         self.position = 0
@@ -74,7 +74,7 @@ class ImportReader:
             if group is None:
                 yield None
                 continue
-            found = self._found(group)
+            found = self._conversation_of(group)
             known = known or found is not None
             yield found
         if not known and not self.left_out:
@@ -112,21 +112,21 @@ class ImportReader:
             data = decode_file(element)
         except ValueError:  # it counts as missing
             return
-        source = _source(id_, data, partial(_decoded, group.part, span), self._most)
+        source = _source(id_, data, partial(_decoded, group.part, span), self._max_bytes)
         group.files[id_] = source
 
-    def _found(self, group: _Group) -> FoundConversation | None:
+    def _conversation_of(self, group: _Group) -> FoundConversation | None:
         try:
-            conversation = self._read(group, self.left_out)
-            if conversation is None:
+            imported = self._read(group, self.left_out)
+            if imported is None:
                 return None
-            size = stored_size(conversation.entries, MAX_STORED_BYTES) + conversation.file_bytes
-            self._check(conversation.entries)
+            size = stored_size(imported.entries, MAX_STORED_BYTES) + imported.file_bytes
+            self._check(imported.entries)
         except _FAILURES:
             self.left_out[DAMAGED] += 1
             return None
-        record, read = conversation.record, partial(self._again, group)
-        return FoundConversation(source=record.source, updated_at=record.updated_at, size=size, read=read)
+        conversation, read = imported.conversation, partial(self._again, group)
+        return FoundConversation(source=conversation.source, updated_at=conversation.updated_at, size=size, read=read)
 
     def _again(self, group: _Group) -> ImportedConversation:
         conversation = self._read(group, LeftOut())
@@ -136,7 +136,7 @@ class ImportReader:
     def _read(self, group: _Group, left_out: LeftOut) -> ImportedConversation | None:
         """Return the conversation of an object, or None if it has no messages. What is left out counts only then."""
         found = self._parsed(group, left_out)
-        return replace(found, record=bounded(found.record)) if found else None
+        return replace(found, conversation=bounded(found.conversation)) if found else None
 
     def _parsed(self, group: _Group, left_out: LeftOut) -> ImportedConversation | None:
         element = group.part.parse(group.span)

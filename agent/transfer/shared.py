@@ -44,7 +44,7 @@ NOT_INCLUDED = _("An attachment that is not part of this link.")
 
 def shared_entries(entries: Iterable[Entry], translator: Translator, *, with_files: bool) -> Iterator[Entry]:
     """Yield the entries as a link shows them. Without files, a sentence replaces each file and its text."""
-    reader = _Reader(translator(NOT_INCLUDED), translator(DOCUMENT), with_files)
+    reader = _LinkReader(translator(NOT_INCLUDED), translator(DOCUMENT), with_files)
     return (_shared(entry, reader.message(entry.message), with_files) for entry in entries)
 
 
@@ -65,7 +65,7 @@ def _shared(entry: Entry, message: ModelMessage, with_files: bool) -> Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader:
+class _LinkReader:
     """Rebuilds messages. `omitted` is the sentence for a file that is not included. `untitled` names a document."""
 
     omitted: str

@@ -95,8 +95,7 @@ from agent.web.python_files import PythonFiles
 from agent.web.run_event_routes import AnswerFrames, Frames, RunEventRoutes
 from agent.web.transfer_routes import TransferRoutes
 from agent.web.ui.layout import i18n
-from agent.web.ui.page import build
-from agent.web.ui.page_changes import PageChanges
+from agent.web.ui.page import PageChanges, build
 from agent.web.ui.page_files import START, PageFiles, page_files
 from agent.web.ui.page_head import ICONS, MANIFEST, STATIC, manifest
 from agent.web.ui.theme import theme

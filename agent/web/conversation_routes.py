@@ -151,7 +151,7 @@ class ConversationRoutes:
         one = "/conversations/{id_}"
         for path, method, handler in (
             ("/conversations", "GET", self._page_or_search),
-            (one, "GET", self._one),
+            (one, "GET", self._row_of),
             (one, "PATCH", self._change),
             (one, "DELETE", self._delete),
             (one + "/restore", "POST", self._restore),
@@ -179,7 +179,7 @@ class ConversationRoutes:
             "next": page.next_offset,
         }
 
-    async def _one(self, request: Request, owner: str) -> Any:
+    async def _row_of(self, request: Request, owner: str) -> Any:
         asked = _id(request)
         if asked == CURRENT:
             asked = await self._list.current(owner, request.query_params.get("viewed", ""))

@@ -126,7 +126,7 @@ class HeavyWork:
     """
 
     def __init__(self, most: int, *, each: int, always: int) -> None:
-        self._most, self._each, self._always = most, each, always
+        self._capacity, self._each, self._always = most, each, always
         self._used, self._owners, self._addresses = 0, Counter[str](), Counter[str]()
 
     def place(self, owner: str, address: str | None) -> RequestSlot:
@@ -134,7 +134,7 @@ class HeavyWork:
 
         `owner` is "" if the visitor is not known, and `address` is None if the network address is not known.
         """
-        free, mine = self._most - self._used, self._addresses[address] if address is not None else 0
+        free, mine = self._capacity - self._used, self._addresses[address] if address is not None else 0
         if (
             free <= 0
             or (owner and self._owners[owner] >= self._each)

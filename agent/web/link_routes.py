@@ -57,7 +57,7 @@ BODY = (
 )
 
 
-class _Body(BaseModel):
+class _LinkBody(BaseModel):
     """The choices for a new link. Without `days`, the settings decide."""
 
     model_config = ConfigDict(extra="forbid")
@@ -119,9 +119,9 @@ def _conversation(request: Request) -> str:
     return str(request.path_params["id_"])
 
 
-def _checked(given: dict[str, Any]) -> _Body:
+def _checked(given: dict[str, Any]) -> _LinkBody:
     try:
-        return _Body.model_validate(given)
+        return _LinkBody.model_validate(given)
     except ValidationError as error:
         raise InputError(BODY) from error
 

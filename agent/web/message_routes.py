@@ -57,7 +57,7 @@ SIGN_SECONDS = 15.0
 """Seconds between two signs of life while a message waits for a step. Proxies cut a request that is silent for 60."""
 
 
-class _Body(BaseModel):
+class _MessageBody(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     settings: dict[str, Any] = {}
 
@@ -68,7 +68,7 @@ class _Question(BaseModel):
     call: str
 
 
-class _Message(_Body):
+class _Message(_MessageBody):
     text: str = ""
     files: list[str] = []
     id: Annotated[str, Field(pattern=r"^([0-9a-f]{32})?$")] = ""
@@ -81,30 +81,30 @@ class _Message(_Body):
     blind: bool = False
 
 
-class _Vote(_Body):
+class _Vote(_MessageBody):
     choice: str
 
 
-class _Rating(_Body):
+class _Rating(_MessageBody):
     good: bool
     reason: Annotated[str, Field(max_length=MOST_REASON)] = ""
     text: bool = False
 
 
-class _Stop(_Body):
+class _Stop(_MessageBody):
     run: str = ""
 
 
-class _Steer(_Body):
+class _Steer(_MessageBody):
     text: str
     id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 
 
-class _Edit(_Body):
+class _Edit(_MessageBody):
     text: str
 
 
-class _Continue(_Body):
+class _Continue(_MessageBody):
     run: str = ""
 
 
@@ -127,7 +127,7 @@ _KNOWN: dict[type[BaseModel], str] = {
     _Edit: '{"text": "...", "settings": {"model": "..."}}',
     _Continue: '{"settings": {"model": "..."}} or {"run": "..."}',
     _Prompt: '{"server": "...", "name": "...", "arguments": {"...": "..."}}',
-    _Body: '{"settings": {"model": "..."}}',
+    _MessageBody: '{"settings": {"model": "..."}}',
 }
 B = TypeVar("B", bound=BaseModel)
 
@@ -184,7 +184,9 @@ class MessageRoutes:
         return await self._answer(request, owner, None)
 
     async def _send(self, request: Request, owner: str) -> Any:
-        given = str(request.path_params["id_"])  # `record_of` says what is right for a temporary chat that is over
+        given = str(
+            request.path_params["id_"]
+        )  # `conversation_of` says what is right for a temporary chat that is over
         return await self._answer(request, owner, given if is_temporary(given) else await self._id(request, owner))
 
     async def _answer(self, request: Request, owner: str, conversation: str | None) -> Any:
@@ -246,7 +248,7 @@ class MessageRoutes:
         """Return the other models that answer a message, if there are any."""
         if not sent.compare:
             return None
-        bodies = [_Body(settings=settings) for settings in sent.compare[:MOST_MODELS]]
+        bodies = [_MessageBody(settings=settings) for settings in sent.compare[:MOST_MODELS]]
         return OtherModels([self._choices(request, visitor, body) for body in bodies], sent.each_from_own, sent.blind)
 
     async def _steer(self, request: Request, owner: str) -> Any:
@@ -267,7 +269,7 @@ class MessageRoutes:
         if not stop.run:
             return await self._conversations.running.stop([conversation], owner)
         found = await self._conversations.running.find(stop.run, owner)
-        if found is not None and found.conversation == conversation:
+        if found is not None and found.conversation_id == conversation:
             await found.stop()
         return None
 
@@ -275,7 +277,7 @@ class MessageRoutes:
         """Return how the chat fills the window of the model in the query, or of the one that the visitor chose."""
         model = request.query_params.get("model", "")[:LONGEST_NAME]
         choices = self._choices(
-            request, await self._visitor(request, owner), _Body(settings={"model": model} if model else {})
+            request, await self._visitor(request, owner), _MessageBody(settings={"model": model} if model else {})
         )
         use = await self._conversations.window(owner, await self._id(request, owner), choices)
         if use is None:
@@ -291,7 +293,7 @@ class MessageRoutes:
         return fields | {"is_offered": offer, "has_summary": use.summary is not None}
 
     async def _summarize(self, request: Request, owner: str) -> Any:
-        body = await self._read(request, _Body)
+        body = await self._read(request, _MessageBody)
         visitor, conversation = await self._visitor(request, owner), await self._id(request, owner)
         choices = self._choices(request, visitor, body)
         await result_unless_gone(request, self._conversations.summarize(visitor, conversation, choices))
@@ -317,7 +319,7 @@ class MessageRoutes:
         return {"text": "" if text == _translator(request)(CONTINUE) else text, "files": files}
 
     async def _retry(self, request: Request, owner: str) -> Any:
-        body = await self._read(request, _Body)
+        body = await self._read(request, _MessageBody)
         visitor, where = await self._visitor(request, owner), await self._place(request, owner)
         again = self._conversations.retry(visitor, *where, self._choices(request, visitor, body))
         return _begun(where[0], await result_unless_gone(request, again))
@@ -393,7 +395,7 @@ class MessageRoutes:
         """Return the conversation and the message in the path."""
         return await self._id(request, owner), str(request.path_params["entry"])
 
-    def _choices(self, request: Request, visitor: Visitor, body: _Body) -> Choices:
+    def _choices(self, request: Request, visitor: Visitor, body: _MessageBody) -> Choices:
         """Return what the visitor has set, with the settings of this request."""
         options, remembered = dict(body.settings), self._conversations.choices(visitor.owner)
         choices = requested_choices(options.pop("model", remembered.model), options, remembered, elsewhere="model")
@@ -461,7 +463,7 @@ def _saved_as(name: str) -> dict[str, str]:
 
 def _begun(conversation: str | None, live: LiveRun | None) -> dict[str, Any]:
     """Return the conversation and the run. No run: more questions wait, or the message is stored already."""
-    return {"conversation": live.conversation if live else conversation, "run": live.run_id if live else None}
+    return {"conversation": live.conversation_id if live else conversation, "run": live.run_id if live else None}
 
 
 LINK_SECONDS = 20.0

@@ -163,7 +163,7 @@ class OpenAIRoutes:
         async with self._bodies.read(request.scope, request.receive, visitor.owner or None) as body:
             pass
         asked = await TEXTS.run(_read, body)
-        answer = _Answer(asked)
+        answer = _Completion(asked)
         task = answer.begin(self._ask(visitor, asked, answer))
         try:
             await result_unless_gone(request, answer.wait() if asked.is_streamed else _ended(task))
@@ -177,7 +177,7 @@ class OpenAIRoutes:
             return JSONResponse(answer.whole(task.result()), headers=_NO_STORE)
         return HeavyResponse(answer.chunks(task), RequestSlot(task.cancel), _NO_STORE, "text/event-stream")
 
-    async def _ask(self, visitor: Visitor, asked: _Asked, answer: "_Answer") -> ModelResponse:
+    async def _ask(self, visitor: Visitor, asked: _Asked, answer: "_Completion") -> ModelResponse:
         """Return the model's answer to one request. Raises an `AgentError`."""
         is_public = self._settings.public is not None
         with self._rate_limiter.reserve_answer(visitor) as reservation:
@@ -221,7 +221,7 @@ class OpenAIRoutes:
                     await self._models.close(connection, visitor.owner)
 
 
-class _Answer:
+class _Completion:
     """One answer on its way. Its task ends with the answer, or when the caller has gone."""
 
     def __init__(self, asked: _Asked) -> None:

@@ -113,7 +113,7 @@ async def send_message(
         with uploads.using([Path(file) for file in files]):  # housekeeping must not remove them before they are read
             live = await conversations.send(visitor, conversation, value, choices, report, message, others)
         uploads.remove(files, visitor_id_of(scope))  # the message stores what was sent
-    return (live.conversation if live else conversation), live
+    return (live.conversation_id if live else conversation), live
 
 
 def visitor_of(request: Request, owner: str, login: str | None = None) -> Visitor:

@@ -121,7 +121,7 @@ class TransferRoutes:
                 if self._import_limit is not None:
                     self._import_limit.count(*payer_of(request.scope, owner))
                 await stack.enter_async_context(self._importer.place(visitor))
-                body = stack.enter_context(_Body(self._uploads, visitor.owner, self._importer.limits.file_bytes))
+                body = stack.enter_context(_UploadBody(self._uploads, visitor.owner, self._importer.limits.file_bytes))
                 await body.receive(request)
             except ClientDisconnect:
                 return Response(status_code=400)
@@ -156,15 +156,15 @@ class _ImportResponse(StreamingResponse):
             await super().__call__(scope, receive, send)
 
 
-class _Body:
+class _UploadBody:
     """The body of an import in a temporary file. Its bytes count like those of files that are not sent yet."""
 
     def __init__(self, uploads: UnsentFiles, owner: str, most: int) -> None:
-        self._uploads, self._owner, self._most = uploads, owner, most
+        self._uploads, self._owner, self._max_bytes = uploads, owner, most
         self._counted = 0
         self.file: BinaryIO
 
-    def __enter__(self) -> "_Body":
+    def __enter__(self) -> "_UploadBody":
         self.file = TemporaryFile(dir=self._uploads.folder)
         return self
 
@@ -185,8 +185,8 @@ class _Body:
         await UPLOADS.run(self.file.flush)
 
     def _check(self, size: int) -> None:
-        if size > self._most:
-            raise Limited(_("At most {most:g} MB can be imported at once.", most=self._most / MB))
+        if size > self._max_bytes:
+            raise Limited(_("At most {most:g} MB can be imported at once.", most=self._max_bytes / MB))
 
 
 async def _drop_rest(request: Request) -> None:

@@ -139,7 +139,7 @@ async def continue_twice(first: Words, end: str | None, second: list[Words], thi
         await run
         runs.append(run)
         check_request(connection.played.sent[-1], runs)
-    entries = await store.history(journal.record)
+    entries = await store.history(journal.conversation)
     check_stored(entries, runs)
 
 

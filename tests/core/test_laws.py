@@ -276,8 +276,8 @@ def test_reload_from_file_shows_what_streamed(script: list[Step], limits: Limits
             done = await play_script(script, limits, store)
             await store.aclose()
             again = await SqliteStore.open(Path(folder) / "history.db")
-            [record] = await again.list(OWNER)
-            [turn] = to_turns(await again.history(record))
+            [conversation] = await again.list(OWNER)
+            [turn] = to_turns(await again.history(conversation))
             await again.aclose()
             assert render_turn(turn) == shown_live(done, turn)
 
@@ -397,7 +397,7 @@ def test_results_have_the_order_of_their_calls(order: list[int], asked: set[int]
         ids = [f"call{number}" for number in range(4)]
         for messages in (connection.played.sent[-1], run.context.messages):
             assert [one["tool_call_id"] for one in to_openai(messages) if one["role"] == "tool"] == ids
-        entries = await store.history(journal.record)
+        entries = await store.history(journal.conversation)
         for entry in entries:
             results = [part.tool_call_id for part in entry.message.parts if isinstance(part, ToolReturnPart)]
             assert results == sorted(results)
@@ -639,7 +639,7 @@ def test_page_shows_the_same_live_and_reloaded(
         live = await page.send(
             Visitor(owner=OWNER), None, {"text": script}, Choices(tools=True, system_message="Be brief.")
         )
-        conversation, run = live.conversation, live.run
+        conversation, run = live.conversation_id, live.run
         if ending == "stop-it":
             requests = seen + (2 if calls else 1)
             await asyncio.to_thread(server.wait_for, lambda lines: len(lines) >= requests)

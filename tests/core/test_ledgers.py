@@ -31,7 +31,7 @@ async def test_jump_of_the_clock_frees_no_used_id(kind: str, tmp_path: Path, mon
         def now(zone: tzinfo) -> datetime:
             return datetime.now(zone) + ahead
 
-    monkeypatch.setattr("agent.history.records.datetime", Jumping)
+    monkeypatch.setattr("agent.history.values.datetime", Jumping)
     assert await ledger.use("a", end)
     for ahead, other in ((timedelta(days=365), "b"), (timedelta(), "c")):  # noqa: B007
         assert await ledger.use(other, end)

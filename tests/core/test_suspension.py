@@ -257,13 +257,13 @@ async def test_changed_agent_is_refused_unless_allowed(agent: Agent, server: Run
 async def test_refused_resumption_leaves_journal_and_raises(agent: Agent) -> None:
     result = await agent.ask(f"!tool {ASK} !text Done.")
     await agent.resume(result.suspension or "", "daily")
-    record = Conversation(owner="alice")
-    journal = StoreJournal(MemoryStore(), MediaStore(Path("nowhere")), record, Omitted())
+    conversation = Conversation(owner="alice")
+    journal = StoreJournal(MemoryStore(), MediaStore(Path("nowhere")), conversation, Omitted())
     again = agent.resume(result.suspension or "", "daily", journal=journal)
     with pytest.raises(SuspensionError):
         _ = [response async for response in again]
     assert again.result is not None
-    assert (again.result.finish_reason, journal.record) == ("error", record)
+    assert (again.result.finish_reason, journal.conversation) == ("error", conversation)
     assert isinstance(again.refused, SuspensionError)
     journal.first_write.cancel()
 
@@ -280,7 +280,7 @@ async def stored(agent: Agent, store: MemoryStore, script: str) -> tuple[StoreJo
 async def test_suspended_run_resumes_from_store(agent: Agent, server: Running, calls: str) -> None:
     store = MemoryStore()
     journal, result = await stored(agent, store, f"!tools {calls} !text Done.")
-    entries = await store.history(journal.record)
+    entries = await store.history(journal.conversation)
     assert [entry.note.ended for entry in entries] == [None] * (len(entries) - 1) + ["suspended"]
     assert entries[-1].note.run_id == result.note.run_id
     context = Context(session_id="s", messages=tuple(entry.message for entry in entries))
@@ -289,7 +289,7 @@ async def test_suspended_run_resumes_from_store(agent: Agent, server: Running, c
     reply = {one.call_id: Approve() if one.kind == "approval" else "daily" for one in suspension.pending}
     again = await agent.resume(suspension, reply, journal=journal)
     assert again.text == "Done."
-    after: list[Entry] = await store.history(journal.record)
+    after: list[Entry] = await store.history(journal.conversation)
     assert [type(entry.message) for entry in after[len(entries) :]] == [ModelRequest, ModelResponse]
     assert [entry.note.ended for entry in after[len(entries) :]] == [None, "stop"]
     context = again.context

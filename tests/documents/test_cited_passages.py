@@ -176,19 +176,19 @@ class Chat:
     def __init__(self, folder: Path) -> None:
         self.store, self.media = MemoryStore(), MediaStore(folder)
         self.passages = CitedPassages(self.store, self.media)
-        self.record = Conversation(owner="ann")
+        self.conversation = Conversation(owner="ann")
 
     async def attach(self, name: str, data: bytes, media_type: str = PDF) -> None:
         document = await read_document(data, media_type)
         read = document_text(name, document, Excerpt("...", (1,), is_whole=False))
         message = ModelRequest([UserPromptPart(["Look", BinaryContent(data, media_type=media_type), read])])
-        entry = Entry(parent_id=self.record.head_id, message=message)
-        stored = await with_references(self.media, "ann", message, f"{self.record.id}/{entry.id}")
-        entry = Entry(id=entry.id, parent_id=self.record.head_id, message=stored)
-        self.record = await self.store.save(self.record.extended(entry, ()), [entry])
+        entry = Entry(parent_id=self.conversation.head_id, message=message)
+        stored = await with_references(self.media, "ann", message, f"{self.conversation.id}/{entry.id}")
+        entry = Entry(id=entry.id, parent_id=self.conversation.head_id, message=stored)
+        self.conversation = await self.store.save(self.conversation.extended(entry, ()), [entry])
 
     async def find(self, document: str, page: int | None, passage: str, owner: str = "ann") -> Any:
-        return await self.passages.find(owner, self.record.id, document, page, passage)
+        return await self.passages.find(owner, self.conversation.id, document, page, passage)
 
 
 @pytest.fixture
@@ -234,7 +234,7 @@ async def test_other_owner_finds_nothing(chat: Chat) -> None:
 
 async def test_deleted_file_is_no_longer_in_the_chat(chat: Chat) -> None:
     for id_ in await chat.media.files("ann"):
-        await chat.media.remove_references("ann", {id_: [f"{chat.record.id}/{chat.record.head_id}"]})
+        await chat.media.remove_references("ann", {id_: [f"{chat.conversation.id}/{chat.conversation.head_id}"]})
     assert not await chat.media.files("ann")
     with pytest.raises(NotFound, match="no longer in the chat"):
         await chat.find("report.pdf", 2, WORDS)

@@ -183,10 +183,12 @@ async def test_edited_question_gets_other_passages(
     await settle(page)
     assert "[Page 30]" in last_content(server)
     assert "812 euros" not in last_content(server)
-    shown = await view_of(page, "ann", live.conversation)
+    shown = await view_of(page, "ann", live.conversation_id)
     assert "Text read from long.pdf: pages " in shown.texts[0]
     assert " of 41" in shown.texts[0]
-    await page.edit(ANN, live.conversation, shown.turns[0]["id"], "!text B. What is the rent of the hall?", Choices())
+    await page.edit(
+        ANN, live.conversation_id, shown.turns[0]["id"], "!text B. What is the rent of the hall?", Choices()
+    )
     await settle(page)
     assert "812 euros" in last_content(server)
 
@@ -229,7 +231,7 @@ async def test_page_that_an_answer_names_has_a_number(page: Conversations, files
     live = await page.send(ANN, None, value, Choices())
     assert live is not None
     await settle(page)
-    view = await view_of(page, "ann", live.conversation)
+    view = await view_of(page, "ann", live.conversation_id)
     assert 'data-source="1" data-passage="1"' in view.texts[1]
     [source] = view.turns[0].get("sources", [])
     assert "The rent of the hall is 812 euros." in str(source["passages"])

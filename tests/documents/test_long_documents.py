@@ -303,7 +303,7 @@ async def say(
     live = await page.send(ANN, conversation, value, Choices(tools=tools))
     assert live is not None
     await settle(page)
-    return live.conversation
+    return live.conversation_id
 
 
 async def settle(page: Conversations) -> None:

@@ -24,7 +24,7 @@ from pydantic_ai.messages import (
 from agent.errors import Conflict, HistoryError, NotFound
 from agent.history.codec import dump_entries
 from agent.history.contract import HistoryStore
-from agent.history.records import PROGRAM, PROGRAM_VECTORS, Conversation, Entry, Note, Timings, new_id, now, vectors_id
+from agent.history.values import PROGRAM, PROGRAM_VECTORS, Conversation, Entry, Note, Timings, new_id, now, vectors_id
 from tests.support.history_laws import (
     ALICE,
     MALLORY,
@@ -46,12 +46,12 @@ from tests.support.history_laws import (
 
 @law("base")
 async def saved_history_is_read_back(trial: Trial) -> None:
-    """Every field of a record and an entry is read back as it was saved."""
+    """Every field of a conversation and an entry is read back as it was saved."""
     store = trial.store
     timings = Timings(first_token=0.25, total=1.5, output_tokens=3, input_tokens=4, estimated=True)
     note = Note(run_id="r", model="m", ended="error", detail="Why.", timings=timings, cost=0.01, attachments=("a", "b"))
     entry = Entry(parent_id=None, message=prompt(), note=note)
-    record = Conversation(
+    conversation = Conversation(
         owner=ALICE,
         title="A title",
         head_id=entry.id,
@@ -63,10 +63,10 @@ async def saved_history_is_read_back(trial: Trial) -> None:
         expires_at=now() + timedelta(hours=1),
     )
     before = now()
-    saved = await store.save(record, [entry])
-    same(saved, replace(record, revision=1, updated_at=saved.updated_at), "the record that save returns")
+    saved = await store.save(conversation, [entry])
+    same(saved, replace(conversation, revision=1, updated_at=saved.updated_at), "the conversation that save returns")
     holds(before <= saved.updated_at <= now(), "save did not set updated_at to the time of the save")
-    same(await store.get(record.id, owner=ALICE), saved, "the record that get returns")
+    same(await store.get(conversation.id, owner=ALICE), saved, "the conversation that get returns")
     same(await store.list(ALICE), [saved], "the list")
     same(await store.history(saved), [entry], "the history")
 
@@ -75,22 +75,22 @@ async def saved_history_is_read_back(trial: Trial) -> None:
 async def entries_come_oldest_first(trial: Trial) -> None:
     """The entries of a history come oldest first, whatever the number of saves."""
     store = trial.store
-    record, first = await started(store, "1", "2", "3")
+    conversation, first = await started(store, "1", "2", "3")
     second = chain(prompt("4"), after=first[-1].id)
-    record = await grown(store, record, second)
+    conversation = await grown(store, conversation, second)
     third = chain(prompt("5"), prompt("6"), after=second[-1].id)
-    record = await grown(store, record, third)
-    same(await store.history(record), [*first, *second, *third], "the history")
-    same(await store.entries(record), [*first, *second, *third], "all entries")
-    same(record.revision, 3, "the revision after three saves")
+    conversation = await grown(store, conversation, third)
+    same(await store.history(conversation), [*first, *second, *third], "the history")
+    same(await store.entries(conversation), [*first, *second, *third], "all entries")
+    same(conversation.revision, 3, "the revision after three saves")
 
 
 @law("base")
 async def limit_keeps_newest(trial: Trial) -> None:
     """A limit leaves the newest entries, oldest first, and a limit below one leaves none."""
-    record, _ = await started(trial.store, *"12345")
+    conversation, _ = await started(trial.store, *"12345")
     for limit, expected in ((None, "12345"), (9, "12345"), (5, "12345"), (2, "45"), (1, "5"), (0, ""), (-1, "")):
-        found = await trial.store.history(record, limit=limit)
+        found = await trial.store.history(conversation, limit=limit)
         same(prompts(found), [*expected], f"the history with limit={limit}")
 
 
@@ -98,9 +98,9 @@ async def limit_keeps_newest(trial: Trial) -> None:
 async def conversation_can_be_empty(trial: Trial) -> None:
     """A conversation without entries has an empty history."""
     with allowed("a conversation without entries"):
-        record = await trial.store.save(Conversation(owner=ALICE))
-        same(await trial.store.history(record), [], "the history")
-        same(await trial.store.entries(record), [], "all entries")
+        conversation = await trial.store.save(Conversation(owner=ALICE))
+        same(await trial.store.history(conversation), [], "the history")
+        same(await trial.store.entries(conversation), [], "all entries")
 
 
 @law("base")
@@ -109,15 +109,19 @@ async def unicode_comes_back_byte_for_byte(trial: Trial) -> None:
     store = trial.store
     texts = ["a\0b", "e\u0301 is not \u00e9", "\u2028\r\n\t\x7f", "\U0001f469\u200d\U0001f4bb", "\\ud800", "\ufeff"]
     entries = chain(*map(prompt, texts))
-    record = await store.save(Conversation(owner=ALICE, title="".join(texts), head_id=entries[-1].id), entries)
-    same(record.title, "".join(texts), "the title that save returns")
-    same((await store.get(record.id, owner=ALICE)).title, "".join(texts), "the stored title")
-    same(prompts(await store.history(record)), texts, "the prompts")
+    conversation = await store.save(Conversation(owner=ALICE, title="".join(texts), head_id=entries[-1].id), entries)
+    same(conversation.title, "".join(texts), "the title that save returns")
+    same((await store.get(conversation.id, owner=ALICE)).title, "".join(texts), "the stored title")
+    same(prompts(await store.history(conversation)), texts, "the prompts")
 
     halves = Entry(parent_id=None, message=prompt("lone \ud83d, joined \ud83d\ude00, NUL \0"))
-    record = await store.save(Conversation(owner=ALICE, title="\udfff", head_id=halves.id), [halves])
-    same(prompts(await store.history(record)), ["lone \ufffd, joined \U0001f600, NUL \0"], "halves of surrogate pairs")
-    same(record.title, "\ufffd", "the title of half a surrogate pair")
+    conversation = await store.save(Conversation(owner=ALICE, title="\udfff", head_id=halves.id), [halves])
+    same(
+        prompts(await store.history(conversation)),
+        ["lone \ufffd, joined \U0001f600, NUL \0"],
+        "halves of surrogate pairs",
+    )
+    same(conversation.title, "\ufffd", "the title of half a surrogate pair")
 
 
 @law("retention")
@@ -137,8 +141,8 @@ async def bytes_come_back(trial: Trial) -> None:
     data = bytes(range(256)) + b"\0" * 9
     media = BinaryContent(data, media_type="application/x-own", identifier="scan")
     message = ModelRequest([UserPromptPart(["See:", media]), ToolReturnPart("tool", [media], "call-1")])
-    record = await grown(trial.store, Conversation(owner=ALICE), chain(message))
-    (entry,) = await trial.store.history(record)
+    conversation = await grown(trial.store, Conversation(owner=ALICE), chain(message))
+    (entry,) = await trial.store.history(conversation)
     for part in entry.message.parts:
         (back,) = [item for item in getattr(part, "content", ()) if isinstance(item, BinaryContent)]
         same((back.data, back.media_type, back.identifier), (data, "application/x-own", "scan"), type(part).__name__)
@@ -152,8 +156,8 @@ async def stray_bytes_are_accepted(trial: Trial) -> None:
         ModelResponse([TextPart("x", provider_details={"raw": b"\xff"})], provider_details={"raw": b"\xff"}),
     ]
     for message in messages:
-        record = await grown(trial.store, Conversation(owner=ALICE), chain(message))
-        shown = repr(await trial.store.history(record))
+        conversation = await grown(trial.store, Conversation(owner=ALICE), chain(message))
+        shown = repr(await trial.store.history(conversation))
         same(shown.count("_w==") + shown.count("_wA="), 2, f"the number of both bytes in {shown}")
 
 
@@ -168,22 +172,25 @@ async def tool_calls_and_signatures_come_back(trial: Trial) -> None:
         ModelResponse([thought, TextPart("Let me see."), call], provider_details={"logprobs": None}),
         ModelRequest([ToolReturnPart("weather", {"c": 21.5}, "call-1", outcome="failed")]),
     )
-    record = await grown(trial.store, Conversation(owner=ALICE, pending=("call-1",)), entries)
-    same(await trial.store.history(record), entries, "the history")
+    conversation = await grown(trial.store, Conversation(owner=ALICE, pending=("call-1",)), entries)
+    same(await trial.store.history(conversation), entries, "the history")
 
 
 @law("base")
 async def ten_megabytes_come_back(trial: Trial) -> None:
     """A conversation of 10 MB comes back, with a single message of 4 MB."""
     store = trial.store
-    record, entries = await started(store, "0123456789abcdef" * 2**18)
+    conversation, entries = await started(store, "0123456789abcdef" * 2**18)
     for number in range(3):
         added = chain(*(prompt(f"{number}.{i} " + "ü" * 100_000) for i in range(10)), after=entries[-1].id)
-        record = await grown(store, record, added)
+        conversation = await grown(store, conversation, added)
         entries += added
     holds(sum(len(text.encode()) for text in dump_entries(entries)) >= 10_000_000, "the conversation has 10 MB")
-    holds(await store.history(record) == entries, "the history of 10 MB is not the one that was saved")
-    holds(await store.history(record, limit=2) == entries[-2:], "its newest two entries are not those that were saved")
+    holds(await store.history(conversation) == entries, "the history of 10 MB is not the one that was saved")
+    holds(
+        await store.history(conversation, limit=2) == entries[-2:],
+        "its newest two entries are not those that were saved",
+    )
 
 
 @law("base")
@@ -193,11 +200,11 @@ async def history_loads_in_linear_time(trial: Trial) -> None:
     async def seconds(turns: int) -> float:
         messages = [message for i in range(turns) for message in (prompt(f"Why {i}? " * 10), answer)]
         entries = chain(*messages)
-        record = await grown(trial.store, Conversation(owner=ALICE), entries)
+        conversation = await grown(trial.store, Conversation(owner=ALICE), entries)
         spans: list[float] = []
         for _ in range(5):
             begun = time.process_time()
-            same(await trial.store.history(record), entries, "the history")
+            same(await trial.store.history(conversation), entries, "the history")
             spans.append(time.process_time() - begun)
         return min(spans)
 
@@ -211,12 +218,14 @@ async def history_loads_in_linear_time(trial: Trial) -> None:
 async def changed_message_changes_nothing_stored(trial: Trial) -> None:
     """A store keeps no object of its callers: a message that changes after a save changes nothing stored."""
     message = prompt("before")
-    record = await grown(trial.store, Conversation(owner=ALICE), chain(message))
+    conversation = await grown(trial.store, Conversation(owner=ALICE), chain(message))
     _rewrite(message)
-    (loaded,) = await trial.store.history(record)
+    (loaded,) = await trial.store.history(conversation)
     same(prompts([loaded]), ["before"], "the prompt after its message was changed")
     _rewrite(loaded.message)
-    same(prompts(await trial.store.history(record)), ["before"], "the prompt after the loaded message was changed")
+    same(
+        prompts(await trial.store.history(conversation)), ["before"], "the prompt after the loaded message was changed"
+    )
 
 
 @law("base")
@@ -230,11 +239,11 @@ async def second_close_does_nothing(trial: Trial) -> None:
 @law("processes", "base")
 async def close_finishes_or_refuses_saves(trial: Trial) -> None:
     """A save that is under way when the store closes is stored whole and returns, or is refused and stores nothing."""
-    records = [await grown(trial.store, Conversation(owner=ALICE), chain(prompt("1"))) for _ in range(8)]
-    added = [chain(prompt("2"), prompt("3"), after=record.head_id) for record in records]
+    conversations = [await grown(trial.store, Conversation(owner=ALICE), chain(prompt("1"))) for _ in range(8)]
+    added = [chain(prompt("2"), prompt("3"), after=conversation.head_id) for conversation in conversations]
     calls = [
-        trial.store.save(replace(record, head_id=entries[-1].id), entries)
-        for record, entries in zip(records, added, strict=True)
+        trial.store.save(replace(conversation, head_id=entries[-1].id), entries)
+        for conversation, entries in zip(conversations, added, strict=True)
     ]
     tasks = list[asyncio.Future[Any]]()
     for call in (*calls[:4], trial.store.aclose(), *calls[4:]):
@@ -243,8 +252,8 @@ async def close_finishes_or_refuses_saves(trial: Trial) -> None:
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     same(outcomes.pop(4), None, "the end of closing")
     await trial.reopen()
-    for record, outcome in zip(records, outcomes, strict=True):
-        found = await trial.store.history(await trial.store.get(record.id, owner=ALICE))
+    for conversation, outcome in zip(conversations, outcomes, strict=True):
+        found = await trial.store.history(await trial.store.get(conversation.id, owner=ALICE))
         holds(isinstance(outcome, Conversation | HistoryError), f"a save ended with {outcome!r}")
         same(len(found), 3 if isinstance(outcome, Conversation) else 1, "the messages after the store was closed")
 
@@ -264,7 +273,7 @@ async def old_revision_conflicts_and_changes_nothing(trial: Trial) -> None:
     stale = chain(prompt("stale"), after=entries[-1].id)
     with refused(Conflict, "a save of revision 1 after revision 2"):
         await grown(store, first, stale)
-    same(await store.get(first.id, owner=ALICE), second, "the record")
+    same(await store.get(first.id, owner=ALICE), second, "the conversation")
     same(prompts(await store.history(second)), ["1", "2"], "the history")
     with refused(NotFound, "a history that ends with the refused entry"):
         await store.history(replace(second, head_id=stale[-1].id))
@@ -273,25 +282,25 @@ async def old_revision_conflicts_and_changes_nothing(trial: Trial) -> None:
 @law("base")
 async def only_stored_revision_is_accepted(trial: Trial) -> None:
     """A save must name the stored revision: neither 0, as if it were new, nor a later one."""
-    record, _ = await started(trial.store)
+    conversation, _ = await started(trial.store)
     for revision in (0, 2, 7):
         with refused(Conflict, f"a save of revision {revision} where 1 is stored"):
-            await trial.store.save(replace(record, revision=revision))
-        same(await trial.store.get(record.id, owner=ALICE), record, "the record")
+            await trial.store.save(replace(conversation, revision=revision))
+        same(await trial.store.get(conversation.id, owner=ALICE), conversation, "the conversation")
 
 
 @law("base")
 async def one_concurrent_save_wins(trial: Trial) -> None:
     """Of concurrent saves of one revision, exactly one wins and the others raise `Conflict`."""
     store = trial.store
-    record, entries = await started(store, "0")
+    conversation, entries = await started(store, "0")
     rivals = [chain(prompt(f"{i}a"), prompt(f"{i}b"), after=entries[-1].id) for i in range(12)]
-    outcomes = await asyncio.gather(*(grown(store, record, rival) for rival in rivals), return_exceptions=True)
+    outcomes = await asyncio.gather(*(grown(store, conversation, rival) for rival in rivals), return_exceptions=True)
     winners = [outcome for outcome in outcomes if isinstance(outcome, Conversation)]
     losers = [type(outcome) for outcome in outcomes if not isinstance(outcome, Conversation)]
     same(losers, [Conflict] * 11, "what the other saves raise")
-    stored = await store.get(record.id, owner=ALICE)
-    same(winners, [stored], "the record of the save that won")
+    stored = await store.get(conversation.id, owner=ALICE)
+    same(winners, [stored], "the conversation of the save that won")
     (kept,) = [rival for rival in rivals if rival[-1].id == stored.head_id]
     same(await store.history(stored), [*entries, *kept], "the history")
 
@@ -302,12 +311,12 @@ async def concurrent_saves_of_conversations_succeed(trial: Trial) -> None:
     store = trial.store
 
     async def talk(i: int) -> None:
-        record, entries = await started(store, f"{i}.0", owner=f"visitor:{i % 3}")
+        conversation, entries = await started(store, f"{i}.0", owner=f"visitor:{i % 3}")
         for turn in range(1, 5):
             added = chain(prompt(f"{i}.{turn}"), after=entries[-1].id)
-            record = await grown(store, record, added)
+            conversation = await grown(store, conversation, added)
             entries += added
-            same(await store.history(record), entries, f"the history of conversation {i}")
+            same(await store.history(conversation), entries, f"the history of conversation {i}")
 
     with allowed("saves of different conversations at once"):
         await asyncio.gather(*map(talk, range(12)))
@@ -338,31 +347,33 @@ async def bad_entry_rejects_whole_save(trial: Trial) -> None:
     """A save with one invalid entry raises a plain `HistoryError` and stores nothing; the ids stay free."""
     store = trial.store
     for fault, spoil in _spoilt().items():
-        record, entries = await started(store, "kept")
+        conversation, entries = await started(store, "kept")
         (good,) = chain(prompt("good"), after=entries[-1].id)
         bad = spoil(good.id)
         with refused(HistoryError, f"a save of an entry with {fault}"):
-            await store.save(replace(record, head_id=bad.id, title="changed"), [good, bad])
-        same(await store.get(record.id, owner=ALICE), record, f"the record after an entry with {fault}")
-        same(await store.history(record), entries, f"the history after an entry with {fault}")
+            await store.save(replace(conversation, head_id=bad.id, title="changed"), [good, bad])
+        same(
+            await store.get(conversation.id, owner=ALICE), conversation, f"the conversation after an entry with {fault}"
+        )
+        same(await store.history(conversation), entries, f"the history after an entry with {fault}")
         with refused(NotFound, f"a history that ends with the good entry before one with {fault}"):
-            await store.history(replace(record, head_id=good.id))
+            await store.history(replace(conversation, head_id=good.id))
         with allowed(f"a save of the good entry before one with {fault}"):
-            record = await grown(store, record, [good])
-        same(prompts(await store.history(record)), ["kept", "good"], "the history after the save without it")
+            conversation = await grown(store, conversation, [good])
+        same(prompts(await store.history(conversation)), ["kept", "good"], "the history after the save without it")
 
 
 @law("base")
 async def head_must_be_own_entry(trial: Trial) -> None:
-    """A record that points at an entry of no or another conversation is refused."""
+    """A conversation that points at an entry of no or another conversation is refused."""
     store = trial.store
     other, entries = await started(store)
     for head in (new_id(), entries[-1].id):
-        record = Conversation(owner=ALICE, head_id=head)
+        conversation = Conversation(owner=ALICE, head_id=head)
         with refused(HistoryError, "a save with a foreign head"):
-            await store.save(record)
+            await store.save(conversation)
         with refused(NotFound, "get after the refused save"):
-            await store.get(record.id, owner=ALICE)
+            await store.get(conversation.id, owner=ALICE)
     same(await store.list(ALICE), [other], "the list")
 
 
@@ -370,25 +381,25 @@ async def head_must_be_own_entry(trial: Trial) -> None:
 async def entry_follows_only_earlier_ones(trial: Trial) -> None:
     """The parent of an entry is stored before it: entries in the wrong order, or in a ring, are refused."""
     store = trial.store
-    record, entries = await started(store, "0")
+    conversation, entries = await started(store, "0")
     first, second = chain(prompt("1"), prompt("2"))
     ring = [replace(first, parent_id=second.id), second]
     for added in ([second, replace(first, parent_id=entries[-1].id)], ring):
         with refused(HistoryError, "a save of entries in the wrong order"):
-            await store.save(replace(record, head_id=second.id), added)
-    same(await store.history(record), entries, "the history")
+            await store.save(replace(conversation, head_id=second.id), added)
+    same(await store.history(conversation), entries, "the history")
 
 
 @law("base")
 async def reader_sees_no_refused_save(trial: Trial) -> None:
     """A reader never sees anything of a save that is then refused."""
     store = trial.store
-    record, entries = await started(store, "0")
+    conversation, entries = await started(store, "0")
     bad = [*chain(*map(prompt, "12345"), after=entries[-1].id), *chain(prompt(), after=new_id())]
     for _ in range(20):
-        saving = asyncio.create_task(store.save(replace(record, title="taken back"), bad))
+        saving = asyncio.create_task(store.save(replace(conversation, title="taken back"), bad))
         while not saving.done():
-            same((await store.get(record.id, owner=ALICE)).title, "", "the title during the save")
+            same((await store.get(conversation.id, owner=ALICE)).title, "", "the title during the save")
             await asyncio.sleep(0)
         with refused(HistoryError, "a save of an entry without parent"):
             await saving
@@ -398,26 +409,26 @@ async def reader_sees_no_refused_save(trial: Trial) -> None:
 async def cancelled_save_stores_all_or_nothing(trial: Trial) -> None:
     """A save that is cancelled anywhere has stored everything or nothing, and the store works on."""
     store = trial.store
-    record, entries = await started(store, "0")
+    conversation, entries = await started(store, "0")
     outcomes: set[bool] = set()
     for ticks in [*range(25), 50, 100, 200, 400, None]:
         added = chain(*(prompt(f"{ticks}.{i}") for i in range(20)), after=entries[-1].id)
-        task = asyncio.create_task(grown(store, record, added))
+        task = asyncio.create_task(grown(store, conversation, added))
         if ticks is None:
             await task
         for _ in range(ticks or 0):
             await asyncio.sleep(0)
         task.cancel()
         await asyncio.wait([task])
-        stored = await store.get(record.id, owner=ALICE)
+        stored = await store.get(conversation.id, owner=ALICE)
         saved = stored.head_id == added[-1].id
         if saved:
             entries += added
         what = f"after a cancellation {ticks} steps into the save"
-        same(stored.revision, record.revision + saved, f"the revision {what}")
+        same(stored.revision, conversation.revision + saved, f"the revision {what}")
         same(await store.history(stored), entries, f"the history {what}")
         outcomes.add(saved)
-        record = stored
+        conversation = stored
     holds(outcomes == {True, False}, "no save was cancelled before and none after it was stored")
 
 
@@ -435,31 +446,33 @@ async def cancelled_read_spoils_no_other_call(trial: Trial) -> None:
             task.cancel()
         await asyncio.wait(tasks)
         what = f"after a cancellation {ticks} steps into three reads"
-        record, entries = talks[ticks % 4]
-        same(await store.get(record.id, owner=ALICE), record, f"the record {what}")
-        same(await store.history(record), entries, f"the history {what}")
+        conversation, entries = talks[ticks % 4]
+        same(await store.get(conversation.id, owner=ALICE), conversation, f"the conversation {what}")
+        same(await store.history(conversation), entries, f"the history {what}")
 
 
 @law("branches")
 async def old_branch_remains(trial: Trial) -> None:
     """After a retry, an edit and an undo, the earlier branches can still be read."""
     store = trial.store
-    record, (asked, answered) = await started(store, "question", "answer")
+    conversation, (asked, answered) = await started(store, "question", "answer")
     retried = chain(prompt("retried"), after=asked.id)
-    record = await store.save(replace(record, head_id=retried[-1].id, branches=(answered.id,)), retried)
-    same(prompts(await store.history(record)), ["question", "retried"], "the history after a retry")
+    conversation = await store.save(replace(conversation, head_id=retried[-1].id, branches=(answered.id,)), retried)
+    same(prompts(await store.history(conversation)), ["question", "retried"], "the history after a retry")
 
     edited = chain(prompt("edited"), prompt("new answer"))
-    branches = (*record.branches, retried[-1].id)
-    record = await store.save(replace(record, head_id=edited[-1].id, branches=branches), edited)
-    same(prompts(await store.history(record)), ["edited", "new answer"], "the history after an edit")
+    branches = (*conversation.branches, retried[-1].id)
+    conversation = await store.save(replace(conversation, head_id=edited[-1].id, branches=branches), edited)
+    same(prompts(await store.history(conversation)), ["edited", "new answer"], "the history after an edit")
 
-    record = await store.save(replace(record, head_id=edited[0].id, branches=(*record.branches, edited[-1].id)))
-    same(prompts(await store.history(record)), ["edited"], "the history after an undo")
-    record = await store.save(replace(record, head_id=None))
-    same(await store.history(record), [], "the history after all was undone")
+    conversation = await store.save(
+        replace(conversation, head_id=edited[0].id, branches=(*conversation.branches, edited[-1].id))
+    )
+    same(prompts(await store.history(conversation)), ["edited"], "the history after an undo")
+    conversation = await store.save(replace(conversation, head_id=None))
+    same(await store.history(conversation), [], "the history after all was undone")
 
-    stored = await store.get(record.id, owner=ALICE)
+    stored = await store.get(conversation.id, owner=ALICE)
     found = [prompts(await store.history(replace(stored, head_id=branch))) for branch in stored.branches]
     same(found, [["question", "answer"], ["question", "retried"], ["edited", "new answer"]], "the branches")
 
@@ -468,30 +481,34 @@ async def old_branch_remains(trial: Trial) -> None:
 async def entries_include_all_branches(trial: Trial) -> None:
     """`entries` returns the entries of all branches in the order of their storage."""
     store = trial.store
-    record, entries = await started(store, "1", "2")
+    conversation, entries = await started(store, "1", "2")
     branch = chain(prompt("3"), after=entries[0].id)
-    record = await store.save(replace(record, head_id=branch[-1].id, branches=(entries[-1].id,)), branch)
-    same(await store.entries(record), [*entries, *branch], "all entries")
-    same(await store.history(record), [entries[0], *branch], "the history")
+    conversation = await store.save(replace(conversation, head_id=branch[-1].id, branches=(entries[-1].id,)), branch)
+    same(await store.entries(conversation), [*entries, *branch], "all entries")
+    same(await store.history(conversation), [entries[0], *branch], "the history")
 
 
 @law("branches")
 async def entries_are_found_by_id_and_place(trial: Trial) -> None:
     """`find` returns the entries with some ids and those that follow some others, in the order of their storage."""
     store = trial.store
-    record, (first, second) = await started(store, "1", "2")
+    conversation, (first, second) = await started(store, "1", "2")
     third, fourth = chain(prompt("3"), prompt("4"), after=first.id)
     other = chain(prompt("5"))
-    record = await grown(store, record, [third, fourth, *other])
+    conversation = await grown(store, conversation, [third, fourth, *other])
     foreign, _ = await started(store, "1", owner=MALLORY)
-    same(await store.find(record, ids=[fourth.id]), [fourth], "one entry")
-    same(await store.find(record, ids=[fourth.id, first.id, new_id()]), [first, fourth], "some entries")
-    same(await store.find(record, after=[first.id]), [second, third], "what follows an entry")
-    same(await store.find(record, after=[None]), [first, *other], "the entries with which the conversation begins")
-    same(await store.find(record, ids=[second.id], after=[third.id, None]), [first, second, fourth, *other], "both")
-    same(await store.find(record), [], "the result without ids and places")
+    same(await store.find(conversation, ids=[fourth.id]), [fourth], "one entry")
+    same(await store.find(conversation, ids=[fourth.id, first.id, new_id()]), [first, fourth], "some entries")
+    same(await store.find(conversation, after=[first.id]), [second, third], "what follows an entry")
+    same(
+        await store.find(conversation, after=[None]), [first, *other], "the entries with which the conversation begins"
+    )
+    same(
+        await store.find(conversation, ids=[second.id], after=[third.id, None]), [first, second, fourth, *other], "both"
+    )
+    same(await store.find(conversation), [], "the result without ids and places")
     same(await store.find(foreign, ids=[first.id], after=[first.id]), [], "the entries of another conversation")
-    stranger = replace(record, owner=MALLORY)
+    stranger = replace(conversation, owner=MALLORY)
     same(await store.find(stranger, ids=[first.id], after=[None]), [], "what another owner finds")
 
 
@@ -499,28 +516,32 @@ async def entries_are_found_by_id_and_place(trial: Trial) -> None:
 async def following_entries_are_those_of_all_branches(trial: Trial) -> None:
     """`following` returns the ids of an entry and of all after it, in the order of their storage."""
     store = trial.store
-    record, (first, second) = await started(store, "1", "2")
+    conversation, (first, second) = await started(store, "1", "2")
     third = chain(prompt("3"), prompt("4"), after=first.id)
     other = chain(prompt("5"))
     last = chain(prompt("6"), after=second.id)
-    record = await grown(store, record, [*third, *other, *last])
+    conversation = await grown(store, conversation, [*third, *other, *last])
     ids = [entry.id for entry in (first, second, *third, *last)]
-    same(await store.following(record, first.id), ids, "what follows the first message")
-    same(await store.following(record, third[0].id), [entry.id for entry in third], "what follows on another branch")
-    same(await store.following(record, last[0].id), [last[0].id], "what follows the last message")
-    same(await store.following(record, new_id()), [], "what follows a missing entry")
+    same(await store.following(conversation, first.id), ids, "what follows the first message")
+    same(
+        await store.following(conversation, third[0].id),
+        [entry.id for entry in third],
+        "what follows on another branch",
+    )
+    same(await store.following(conversation, last[0].id), [last[0].id], "what follows the last message")
+    same(await store.following(conversation, new_id()), [], "what follows a missing entry")
     all_ids = [entry.id for entry in (first, second, *third, *other, *last)]
-    same(await store.following(record, None), all_ids, "the ids of all entries")
+    same(await store.following(conversation, None), all_ids, "the ids of all entries")
     for id_ in (first.id, None):
-        same(await store.following(replace(record, owner=MALLORY), id_), [], "what another owner finds")
+        same(await store.following(replace(conversation, owner=MALLORY), id_), [], "what another owner finds")
 
 
 @law("base")
 async def unknown_head_is_not_found(trial: Trial) -> None:
     """A history that ends with an unknown entry raises `NotFound`."""
-    record, _ = await started(trial.store)
+    conversation, _ = await started(trial.store)
     with refused(NotFound, "a history with an unknown head"):
-        await trial.store.history(replace(record, head_id=new_id()))
+        await trial.store.history(replace(conversation, head_id=new_id()))
 
 
 @law("base")
@@ -560,13 +581,19 @@ async def conversations_can_share_entry_ids(trial: Trial) -> None:
 Verb = Callable[[HistoryStore, Conversation, str], Awaitable[Any]]
 
 VERBS: dict[str, Verb] = {
-    "get": lambda store, record, owner: store.get(record.id, owner=owner),
-    "history": lambda store, record, owner: store.history(replace(record, owner=owner)),
-    "history without head": lambda store, record, owner: store.history(replace(record, owner=owner, head_id=None)),
-    "history with limit=0": lambda store, record, owner: store.history(replace(record, owner=owner), limit=0),
-    "save": lambda store, record, owner: store.save(replace(record, owner=owner, title="taken")),
-    "save of an entry": lambda store, record, owner: grown(store, replace(record, owner=owner), chain(prompt("taken"))),
-    "delete": lambda store, record, owner: store.delete(record.id, owner=owner),
+    "get": lambda store, conversation, owner: store.get(conversation.id, owner=owner),
+    "history": lambda store, conversation, owner: store.history(replace(conversation, owner=owner)),
+    "history without head": lambda store, conversation, owner: store.history(
+        replace(conversation, owner=owner, head_id=None)
+    ),
+    "history with limit=0": lambda store, conversation, owner: store.history(
+        replace(conversation, owner=owner), limit=0
+    ),
+    "save": lambda store, conversation, owner: store.save(replace(conversation, owner=owner, title="taken")),
+    "save of an entry": lambda store, conversation, owner: grown(
+        store, replace(conversation, owner=owner), chain(prompt("taken"))
+    ),
+    "delete": lambda store, conversation, owner: store.delete(conversation.id, owner=owner),
 }
 """The calls that name an owner and find one conversation."""
 
@@ -578,7 +605,7 @@ ODD = ("", "../x", "/etc/passwd", "a/b", ".", "a\0b", "%", "*", "a:b", "'; --", 
 async def page_ends_with_its_bytes(trial: Trial) -> None:
     """A page ends with the message that makes it as long as it may be, whatever is in the pages before it."""
     texts = [*"123", "4" * 30_000, "5" * 30_000, *"67"]
-    record, entries = await started(trial.store, *texts)
+    conversation, entries = await started(trial.store, *texts)
     for most, newest, found in (
         (100_000, texts, texts),
         (10_000, texts[4:], texts[:4]),
@@ -586,11 +613,11 @@ async def page_ends_with_its_bytes(trial: Trial) -> None:
         (1, texts[-1:], texts[:1]),
         (0, texts[-1:], texts[:1]),
     ):
-        same(prompts(await trial.store.history(record, most_bytes=most)), newest, f"the newest {most} bytes")
-        page = await trial.store.find(record, ids=[one.id for one in entries], most_bytes=most)
+        same(prompts(await trial.store.history(conversation, most_bytes=most)), newest, f"the newest {most} bytes")
+        page = await trial.store.find(conversation, ids=[one.id for one in entries], most_bytes=most)
         same(prompts(page), found, f"the first {most} bytes of the messages with these ids")
-    same(prompts(await trial.store.history(record, limit=2, most_bytes=10_000)), [*"67"], "the newest two")
-    same(prompts(await trial.store.find(record, after=[None], most_bytes=1)), ["1"], "the first one")
+    same(prompts(await trial.store.history(conversation, limit=2, most_bytes=10_000)), [*"67"], "the newest two")
+    same(prompts(await trial.store.find(conversation, after=[None], most_bytes=1)), ["1"], "the first one")
 
 
 @law("base")
@@ -613,42 +640,44 @@ async def search_reads_few_messages_at_once(trial: Trial) -> None:
 async def foreign_object_looks_missing(trial: Trial) -> None:
     """Another owner's conversation raises the same error as a missing one, and stays as it is."""
     store = trial.store
-    record, entries = await started(store, "private")
+    conversation, entries = await started(store, "private")
     await started(store, "their own", owner=MALLORY)
-    missing = replace(record, id=new_id())
+    missing = replace(conversation, id=new_id())
     for stranger in STRANGERS:
         for name, verb in VERBS.items():
             what = f"{name} by the owner {stranger!a}"
             refusals: list[str] = []
-            for target in (record, missing):
+            for target in (conversation, missing):
                 # A save refuses an owner that is no text before any look-up.
                 kind = HistoryError if stranger == "\ud800" and name.startswith("save") else NotFound
                 with refused(kind, what) as caught:
                     await verb(store, target, stranger)
                 refusals.append(str(caught[0]).replace(target.id, "ID"))
             same(refusals[0], refusals[1], f"the error of {what}, against that of a missing conversation")
-        holds(record not in await store.list(stranger), f"the list of {stranger!a} has another owner's conversation")
-        same(await store.entries(replace(record, owner=stranger)), [], f"all entries for {stranger!a}")
-    same(await store.get(record.id, owner=ALICE), record, "the record")
-    same(await store.history(record), entries, "the history")
+        holds(
+            conversation not in await store.list(stranger), f"the list of {stranger!a} has another owner's conversation"
+        )
+        same(await store.entries(replace(conversation, owner=stranger)), [], f"all entries for {stranger!a}")
+    same(await store.get(conversation.id, owner=ALICE), conversation, "the conversation")
+    same(await store.history(conversation), entries, "the history")
 
 
 @law("base")
 async def owner_has_access(trial: Trial) -> None:
     """The owner may do what strangers may not."""
     for name, verb in VERBS.items():
-        record, _ = await started(trial.store)
+        conversation, _ = await started(trial.store)
         with allowed(f"{name} by the owner"):
-            await verb(trial.store, record, ALICE)
+            await verb(trial.store, conversation, ALICE)
 
 
 @law("base")
 async def new_conversation_cannot_take_foreign_id(trial: Trial) -> None:
     """A new conversation with the id of another owner's raises `NotFound`."""
-    record, _ = await started(trial.store)
+    conversation, _ = await started(trial.store)
     with refused(NotFound, "a first save with a foreign id"):
-        await trial.store.save(Conversation(id=record.id, owner=MALLORY))
-    same(await trial.store.get(record.id, owner=ALICE), record, "the record")
+        await trial.store.save(Conversation(id=conversation.id, owner=MALLORY))
+    same(await trial.store.get(conversation.id, owner=ALICE), conversation, "the conversation")
 
 
 @law("base")
@@ -660,9 +689,9 @@ async def ids_and_owners_are_opaque(trial: Trial) -> None:
             await store.get(name, owner=ALICE)
         with allowed(f"saves with {name!a} as id and owner"):
             _, entries = await started(store, "odd", owner=name)
-            record = await store.save(Conversation(id=name, owner=name, head_id=entries[0].id), entries)
-        same(await store.get(name, owner=name), record, f"the record {name!a}")
-        same(await store.history(record), entries, f"the history of {name!a}")
+            conversation = await store.save(Conversation(id=name, owner=name, head_id=entries[0].id), entries)
+        same(await store.get(name, owner=name), conversation, f"the conversation {name!a}")
+        same(await store.history(conversation), entries, f"the history of {name!a}")
         same(len(await store.list(name)), 2, f"the number of conversations of {name!a}")
         await store.delete(name, owner=name)
         same(len(await store.list(name)), 1, f"the number of conversations of {name!a} after a deletion")
@@ -696,7 +725,7 @@ async def save_without_entries_keeps_the_place(trial: Trial) -> None:
     store = trial.store
     older, newer = [(await started(store, text))[0] for text in "12"]
     saved = await store.save(replace(older, head_id=None))
-    same(saved, replace(older, head_id=None, revision=older.revision + 1), "the record that save returns")
+    same(saved, replace(older, head_id=None, revision=older.revision + 1), "the conversation that save returns")
     same(await store.list(ALICE), [newer, saved], "the list")
     more = chain(prompt("more"))
     grew = await grown(store, saved, more)
@@ -713,14 +742,16 @@ async def list_order_ignores_clocks(trial: Trial) -> None:
 
 @law("base")
 async def imported_conversation_stands_at_its_time(trial: Trial) -> None:
-    """A record with a source keeps the time of its newest message, and its place in the list after a save."""
+    """A conversation with a source keeps the time of its newest message, and its place in the list after a save."""
     store, at = trial.store, trial.clock()
 
-    async def imported(days: int, record: Conversation | None = None) -> Conversation:
+    async def imported(days: int, conversation: Conversation | None = None) -> Conversation:
         time = at - timedelta(days=days)
-        record = record or Conversation(owner=ALICE, source=f"elsewhere:{days}", imported_at=at, updated_at=time)
-        entry = Entry(parent_id=record.head_id, message=prompt(str(days)), note=Note(at=time))
-        return await store.save(replace(record, head_id=entry.id), [entry])
+        conversation = conversation or Conversation(
+            owner=ALICE, source=f"elsewhere:{days}", imported_at=at, updated_at=time
+        )
+        entry = Entry(parent_id=conversation.head_id, message=prompt(str(days)), note=Note(at=time))
+        return await store.save(replace(conversation, head_id=entry.id), [entry])
 
     old, new = await imported(300), (await started(store, "new"))[0]
     older, middle = await imported(500), await imported(200)
@@ -737,11 +768,11 @@ async def imported_conversation_stands_at_its_time(trial: Trial) -> None:
 async def pages_of_the_list_follow_each_other(trial: Trial) -> None:
     """The pages of the list, also of only the pinned or other ones, have each conversation once."""
     store = trial.store
-    records = [await titled(store, str(number)) for number in range(7)][::-1]
+    conversations = [await titled(store, str(number)) for number in range(7)][::-1]
     pages = [await store.list(ALICE, limit=3, offset=offset) for offset in (0, 3, 6, 9)]
-    same([record for page in pages for record in page], records, "the pages")
-    pinned = {(await store.label(records[place].id, owner=ALICE, pinned=True)).id for place in (1, 5)}
-    same({record.id for record in await store.list(ALICE, pinned=True)}, pinned, "the pinned ones")
+    same([conversation for page in pages for conversation in page], conversations, "the pages")
+    pinned = {(await store.label(conversations[place].id, owner=ALICE, pinned=True)).id for place in (1, 5)}
+    same({conversation.id for conversation in await store.list(ALICE, pinned=True)}, pinned, "the pinned ones")
     others = await store.list(ALICE, pinned=False, limit=4)
     same([one.title for one in others], ["6", "4", "3", "2"], "the first four of the others")
     second = await store.list(ALICE, pinned=True, offset=1)
@@ -754,23 +785,23 @@ async def label_keeps_revision_and_place(trial: Trial) -> None:
     store = trial.store
     older, newer = await titled(store, "older"), await titled(store, "newer")
     renamed = await store.label(older.id, owner=ALICE, title="Renamed", pinned=True)
-    same(renamed, replace(older, title="Renamed", pinned=True), "the record that label returns")
-    same(await store.get(older.id, owner=ALICE), renamed, "the stored record")
+    same(renamed, replace(older, title="Renamed", pinned=True), "the conversation that label returns")
+    same(await store.get(older.id, owner=ALICE), renamed, "the stored conversation")
     same(await store.list(ALICE), [newer, renamed], "the list")
     unpinned = await store.label(older.id, owner=ALICE, pinned=False)
-    same(unpinned, replace(renamed, pinned=False), "the record without the pin")
+    same(unpinned, replace(renamed, pinned=False), "the conversation without the pin")
 
 
 @law("labels")
 async def save_keeps_the_label(trial: Trial) -> None:
     """A save that does not know of a new title or pin keeps both."""
     store = trial.store
-    record = await titled(store, "first words")
-    await store.label(record.id, owner=ALICE, title="Chosen", pinned=True)
-    more = chain(prompt("more"), after=record.head_id)
-    saved = await store.save(replace(record, head_id=more[-1].id), more)
+    conversation = await titled(store, "first words")
+    await store.label(conversation.id, owner=ALICE, title="Chosen", pinned=True)
+    more = chain(prompt("more"), after=conversation.head_id)
+    saved = await store.save(replace(conversation, head_id=more[-1].id), more)
     same((saved.title, saved.pinned), ("Chosen", True), "title and pin that save returns")
-    same(await store.get(record.id, owner=ALICE), saved, "the stored record")
+    same(await store.get(conversation.id, owner=ALICE), saved, "the stored conversation")
     untitled = await titled(store, "")
     same((await store.save(replace(untitled, title="First"))).title, "First", "the first title of an untitled one")
 
@@ -779,22 +810,22 @@ async def save_keeps_the_label(trial: Trial) -> None:
 async def title_is_replaced_only_if_it_is_the_expected_one(trial: Trial) -> None:
     """`instead_of` replaces a title only if it is still that one."""
     store = trial.store
-    record = await titled(store, "first words")
+    conversation = await titled(store, "first words")
     for title in ("A summary", "Late"):
-        labelled = await store.label(record.id, owner=ALICE, title=title, instead_of="first words")
+        labelled = await store.label(conversation.id, owner=ALICE, title=title, instead_of="first words")
         same(labelled.title, "A summary", f"the title after {title!r}")
-    same((await store.get(record.id, owner=ALICE)).title, "A summary", "the stored title")
+    same((await store.get(conversation.id, owner=ALICE)).title, "A summary", "the stored title")
 
 
 @law("labels")
 async def only_owner_labels(trial: Trial) -> None:
     """Only the owner can rename a conversation, and only until it expires."""
     store = trial.store
-    record = await titled(store, "A secret title")
+    conversation = await titled(store, "A secret title")
     with refused(NotFound, "a label by another owner"):
-        await store.label(record.id, owner=MALLORY, title="Taken")
-    same(await store.get(record.id, owner=ALICE), record, "the record")
-    expired = await store.save(replace(record, expires_at=trial.clock()))
+        await store.label(conversation.id, owner=MALLORY, title="Taken")
+    same(await store.get(conversation.id, owner=ALICE), conversation, "the conversation")
+    expired = await store.save(replace(conversation, expires_at=trial.clock()))
     with refused(NotFound, "a label of an expired conversation"):
         await store.label(expired.id, owner=ALICE, title="Late")
 
@@ -814,7 +845,7 @@ async def search_finds_titles_prompts_and_answers(trial: Trial) -> None:
     by_prompt = await titled(store, "", "東京タワーの高さ")
 
     async def found(query: str) -> list[tuple[str, str | None]]:
-        return [(hit.record.id, hit.entry_id) for hit in await store.search(ALICE, query)]
+        return [(hit.conversation.id, hit.entry_id) for hit in await store.search(ALICE, query)]
 
     for query, expected in {
         "KÖLN grüsse": (by_title.id, None),
@@ -835,23 +866,23 @@ async def search_returns_last_saved_first_and_newest_message(trial: Trial) -> No
     first = await titled(store, "", "apple one", "pear", "apple two", "plum")
     second = await titled(store, "apple", "pear")
     hits = await store.search(ALICE, "apple")
-    same([hit.record.id for hit in hits], [second.id, first.id], "the hits")
+    same([hit.conversation.id for hit in hits], [second.id, first.id], "the hits")
     same([hit.excerpt for hit in hits], ["apple", "apple two"], "the excerpts")
     for limit, expected in ((1, [second.id]), (0, []), (-1, [])):
         hits = await store.search(ALICE, "apple", limit=limit)
-        same([hit.record.id for hit in hits], expected, f"the hits with limit={limit}")
+        same([hit.conversation.id for hit in hits], expected, f"the hits with limit={limit}")
     await store.delete(second.id, owner=ALICE)
-    same([hit.record.id for hit in await store.search(ALICE, "apple")], [first.id], "the hits after a deletion")
+    same([hit.conversation.id for hit in await store.search(ALICE, "apple")], [first.id], "the hits after a deletion")
 
 
 @law("search")
 async def branch_is_found_too(trial: Trial) -> None:
     """Search finds messages of branches."""
     store = trial.store
-    record = await titled(store, "", "question about otters")
+    conversation = await titled(store, "", "question about otters")
     other = chain(prompt("question about badgers"))
-    await store.save(replace(record, head_id=other[0].id, branches=(record.head_id or "",)), other)
-    same([hit.entry_id for hit in await store.search(ALICE, "otters")], [record.head_id], "the hits")
+    await store.save(replace(conversation, head_id=other[0].id, branches=(conversation.head_id or "",)), other)
+    same([hit.entry_id for hit in await store.search(ALICE, "otters")], [conversation.head_id], "the hits")
 
 
 @law("search")
@@ -862,12 +893,12 @@ async def hit_is_on_shown_branch_if_it_has_one(trial: Trial) -> None:
     """
     store = trial.store
     first = chain(*(prompt(f"otters, part {number}") for number in range(3)))
-    record = await store.save(Conversation(owner=ALICE, head_id=first[-1].id), first)
+    conversation = await store.save(Conversation(owner=ALICE, head_id=first[-1].id), first)
     second = chain(prompt("otters and badgers"), prompt("badgers"), after=first[0].id)
-    record = await store.save(replace(record, head_id=second[-1].id, branches=(first[-1].id,)), second)
+    conversation = await store.save(replace(conversation, head_id=second[-1].id, branches=(first[-1].id,)), second)
     third = chain(prompt("otters again"), after=first[0].id)
     ends = first[-1].id, second[-1].id, third[-1].id
-    record = await store.save(replace(record, head_id=ends[2], branches=ends[:2]), third)
+    conversation = await store.save(replace(conversation, head_id=ends[2], branches=ends[:2]), third)
     for head, query, expected in (
         (ends[2], "otters", third[0]),
         (ends[1], "otters", second[0]),
@@ -877,8 +908,8 @@ async def hit_is_on_shown_branch_if_it_has_one(trial: Trial) -> None:
         (ends[0], "badgers", second[1]),
         (ends[1], "part 2", first[2]),
     ):
-        shown = replace(record, head_id=head, branches=tuple(end for end in ends if end != head))
-        record = await store.save(shown)
+        shown = replace(conversation, head_id=head, branches=tuple(end for end in ends if end != head))
+        conversation = await store.save(shown)
         hits = [hit.entry_id for hit in await store.search(ALICE, query)]
         same(hits, [expected.id], f"the hits of {query!r} with the branch of {head!r}")
 
@@ -887,9 +918,13 @@ async def hit_is_on_shown_branch_if_it_has_one(trial: Trial) -> None:
 async def new_title_is_searched(trial: Trial) -> None:
     """Search finds the new title of a conversation and not the one before."""
     store = trial.store
-    record = await titled(store, "first words")
-    await store.label(record.id, owner=ALICE, title="A summary")
-    same([hit.record.id for hit in await store.search(ALICE, "summary")], [record.id], "the hits of the new title")
+    conversation = await titled(store, "first words")
+    await store.label(conversation.id, owner=ALICE, title="A summary")
+    same(
+        [hit.conversation.id for hit in await store.search(ALICE, "summary")],
+        [conversation.id],
+        "the hits of the new title",
+    )
     same(await store.search(ALICE, "words"), [], "the hits of the title before")
 
 
@@ -897,10 +932,10 @@ async def new_title_is_searched(trial: Trial) -> None:
 async def only_owner_searches(trial: Trial) -> None:
     """Search finds nothing of other owners and nothing that has expired."""
     store = trial.store
-    record = await titled(store, "A secret title", "A secret message")
+    conversation = await titled(store, "A secret title", "A secret message")
     same(await store.search(MALLORY, "secret"), [], "the hits of another owner")
     same(len(await store.search(ALICE, "secret")), 1, "the number of the owner's hits")
-    await store.save(replace(record, expires_at=trial.clock()))
+    await store.save(replace(conversation, expires_at=trial.clock()))
     same(await store.search(ALICE, "secret"), [], "the hits after the end")
 
 
@@ -911,17 +946,17 @@ SECRET = "hunter2"
 async def delete_leaves_nothing(trial: Trial) -> None:
     """After a deletion, all calls raise `NotFound`, and a new conversation with that id has no old entries."""
     store = trial.store
-    record, entries = await started(store, "1", "2")
+    conversation, entries = await started(store, "1", "2")
     branch = chain(prompt("3"), after=entries[0].id)
-    record = await store.save(replace(record, head_id=branch[-1].id, branches=(entries[-1].id,)), branch)
+    conversation = await store.save(replace(conversation, head_id=branch[-1].id, branches=(entries[-1].id,)), branch)
     kept, kept_entries = await started(store, "kept")
-    await store.delete(record.id, owner=ALICE)
+    await store.delete(conversation.id, owner=ALICE)
     for name, verb in VERBS.items():
         with refused(NotFound, f"{name} after the deletion"):
-            await verb(store, record, ALICE)
+            await verb(store, conversation, ALICE)
     same(await store.list(ALICE), [kept], "the list")
     same(await store.history(kept), kept_entries, "the history of another conversation")
-    again = await store.save(Conversation(id=record.id, owner=ALICE))
+    again = await store.save(Conversation(id=conversation.id, owner=ALICE))
     for head in (entries[-1].id, branch[-1].id):
         with refused(NotFound, "a history that ends with a deleted entry"):
             await store.history(replace(again, head_id=head))
@@ -945,10 +980,10 @@ async def delete_takes_the_vectors_of_a_chat(trial: Trial) -> None:
 @law("base")
 async def save_does_not_restore_deleted(trial: Trial) -> None:
     """A save of a deleted conversation raises `NotFound`."""
-    record, _ = await started(trial.store)
-    await trial.store.delete(record.id, owner=ALICE)
+    conversation, _ = await started(trial.store)
+    await trial.store.delete(conversation.id, owner=ALICE)
     with refused(NotFound, "a save after the deletion"):
-        await trial.store.save(record)
+        await trial.store.save(conversation)
     same(await trial.store.list(ALICE), [], "the list")
 
 
@@ -956,24 +991,28 @@ async def save_does_not_restore_deleted(trial: Trial) -> None:
 async def erasing_removes_branches(trial: Trial) -> None:
     """`erase` removes a conversation with its branches, and no other."""
     store = trial.store
-    record, entries = await started(store, "1", "2")
+    conversation, entries = await started(store, "1", "2")
     branch = chain(prompt("3"), after=entries[0].id)
-    record = await store.save(replace(record, head_id=branch[-1].id, branches=(entries[-1].id,)), branch)
+    conversation = await store.save(replace(conversation, head_id=branch[-1].id, branches=(entries[-1].id,)), branch)
     kept, kept_entries = await started(store, "kept")
-    holds(await store.retention.erase(record), "erase returned False")
-    same(await store.entries(record), [], "the entries after erase")
+    holds(await store.retention.erase(conversation), "erase returned False")
+    same(await store.entries(conversation), [], "the entries after erase")
     same([text async for text in store.retention.texts(ALICE)][1:], [], "the stored texts of other conversations")
     same(await store.history(kept), kept_entries, "the history of another conversation")
 
 
 async def _with_secrets(store: HistoryStore) -> Conversation:
     """Store a conversation that has a secret in each place for text."""
-    record = await titled(store, f"{SECRET} title", *(f"{SECRET} {number} " * 900 for number in range(20)))
+    conversation = await titled(store, f"{SECRET} title", *(f"{SECRET} {number} " * 900 for number in range(20)))
     branch = chain(prompt(f"{SECRET} branch"))
-    record = await store.save(replace(record, head_id=branch[0].id, branches=(record.head_id or "",)), branch)
-    await store.runs.append(batch(record, 1, f"{SECRET} event", f"{SECRET} other"))
-    more = chain(prompt(f"{SECRET} end"), after=record.head_id)
-    return await store.save(replace(record, head_id=more[-1].id), more, batch(record, 3, f"{SECRET} last", ended=True))
+    conversation = await store.save(
+        replace(conversation, head_id=branch[0].id, branches=(conversation.head_id or "",)), branch
+    )
+    await store.runs.append(batch(conversation, 1, f"{SECRET} event", f"{SECRET} other"))
+    more = chain(prompt(f"{SECRET} end"), after=conversation.head_id)
+    return await store.save(
+        replace(conversation, head_id=more[-1].id), more, batch(conversation, 3, f"{SECRET} last", ended=True)
+    )
 
 
 @law("raw", "branches", "events", "retention")
@@ -982,14 +1021,14 @@ async def deleted_text_is_nowhere(trial: Trial) -> None:
     for way in ("delete", "erase"):
         store = trial.store
         kept, entries = await started(store, *("kept" * 100 for _ in range(20)))
-        record = await _with_secrets(store)
+        conversation = await _with_secrets(store)
         await trial.reopen()  # what a store writes at its end and its beginning counts, too
         store = trial.store
         holds(SECRET.encode() in await trial.raw(), "the raw content does not show what is stored")
         if way == "delete":
-            await store.delete(record.id, owner=ALICE)
+            await store.delete(conversation.id, owner=ALICE)
         else:
-            holds(await store.retention.erase(record), "erase returned False")
+            holds(await store.retention.erase(conversation), "erase returned False")
         holds(SECRET.encode() not in await trial.raw(), f"{way} leaves text of the conversation in the store")
         same(await store.history(kept), entries, "the history of another conversation")
 
@@ -998,8 +1037,8 @@ async def deleted_text_is_nowhere(trial: Trial) -> None:
 async def text_of_removed_runs_is_nowhere(trial: Trial) -> None:
     """After the events of ended runs were removed, nothing that is stored contains their text."""
     store = trial.store
-    record, _ = await started(store)
-    await store.runs.append(batch(record, 1, f"{SECRET} event", ended=True))
+    conversation, _ = await started(store)
+    await store.runs.append(batch(conversation, 1, f"{SECRET} event", ended=True))
     holds(SECRET.encode() in await trial.raw(), "the raw content does not show what is stored")
     trial.clock.go_forward(hours=2)
     same(await store.runs.remove(trial.clock.before(hours=1)), 1, "the number of removed runs")
@@ -1028,8 +1067,8 @@ async def deleted_text_among_others_is_nowhere(trial: Trial) -> None:
             holds(await store.retention.erase(live.pop(deleted[-1])), "erase returned False")
     await store.retention.wipe()
     same([word for word in deleted if word.encode() in await trial.raw()], [], "the deleted texts after `wipe`")
-    for word, record in live.items():
-        live[word] = await grown(store, record, chain(prompt("more"), after=record.head_id))
+    for word, conversation in live.items():
+        live[word] = await grown(store, conversation, chain(prompt("more"), after=conversation.head_id))
     await trial.reopen()
     raw = await trial.raw()
     same([word for word in deleted if word.encode() in raw], [], "the deleted texts in the store")
@@ -1040,10 +1079,10 @@ async def deleted_text_among_others_is_nowhere(trial: Trial) -> None:
 async def nothing_of_a_refused_save_is_stored(trial: Trial) -> None:
     """Nothing that is stored contains text of a refused save."""
     store = trial.store
-    record, _ = await started(store, "kept")
+    conversation, _ = await started(store, "kept")
     lost = Entry(parent_id="nothing", message=prompt(SECRET))
     with refused(HistoryError, "a save of an entry without parent"):
-        await grown(store, replace(record, title=SECRET), [lost])
+        await grown(store, replace(conversation, title=SECRET), [lost])
     await trial.reopen()
     holds(SECRET.encode() not in await trial.raw(), "the text of a refused save is in the store")
 
@@ -1058,38 +1097,62 @@ FAR = datetime(2999, 1, 1, tzinfo=UTC)
 Operation = Callable[[HistoryStore, Conversation], Awaitable[object]]
 
 
-async def _remove_last(store: HistoryStore, record: Conversation) -> None:
-    before, last = await store.history(record, limit=2)
-    await store.remove(replace(record, head_id=before.id), [last.id])
+async def _remove_last(store: HistoryStore, conversation: Conversation) -> None:
+    before, last = await store.history(conversation, limit=2)
+    await store.remove(replace(conversation, head_id=before.id), [last.id])
 
 
-async def _erase_unused(store: HistoryStore, record: Conversation) -> None:
-    records = await store.list(record.owner, limit=200)
-    holds(await store.retention.erase_unused(record.owner, records), "erase_unused returned False")
+async def _erase_unused(store: HistoryStore, conversation: Conversation) -> None:
+    conversations = await store.list(conversation.owner, limit=200)
+    holds(await store.retention.erase_unused(conversation.owner, conversations), "erase_unused returned False")
 
 
 OPERATIONS: dict[str, tuple[str, Operation]] = {
-    "get": ("base", lambda store, record: store.get(record.id, owner=record.owner)),
-    "history": ("base", lambda store, record: store.history(record)),
-    "history with a limit": ("base", lambda store, record: store.history(record, limit=2)),
-    "entries": ("base", lambda store, record: store.entries(record)),
-    "find": ("branches", lambda store, record: store.find(record, ids=[record.head_id or ""], after=[None])),
-    "following": ("branches", lambda store, record: store.following(record, record.head_id or "")),
-    "list": ("base", lambda store, record: store.list(record.owner, limit=200)),
-    "save": ("base", lambda store, record: grown(store, record, chain(prompt("more"), after=record.head_id))),
-    "label": ("labels", lambda store, record: store.label(record.id, owner=record.owner, title="New", pinned=True)),
-    "list of pinned ones": ("labels", lambda store, record: store.list(record.owner, limit=200, pinned=True)),
-    "list of the others": ("labels", lambda store, record: store.list(record.owner, limit=200, pinned=False)),
-    "search": ("search", lambda store, record: store.search(record.owner, "message", limit=200)),
-    "search of titles": ("search", lambda store, record: store.search(record.owner, "conversation", limit=200)),
-    "expiring": ("retention", lambda store, record: store.retention.expiring(FAR, owners=record.owner, limit=200)),
-    "set_expiry": ("retention", lambda store, record: store.retention.set_expiry(record, record.expires_at)),
-    "size": ("retention", lambda store, record: store.retention.size(owners=record.owner)),
-    "sizes": ("retention", lambda store, record: store.retention.sizes(owners=record.owner)),
-    "links": ("links", lambda store, record: store.links.of(record.id, owner=record.owner)),
+    "get": ("base", lambda store, conversation: store.get(conversation.id, owner=conversation.owner)),
+    "history": ("base", lambda store, conversation: store.history(conversation)),
+    "history with a limit": ("base", lambda store, conversation: store.history(conversation, limit=2)),
+    "entries": ("base", lambda store, conversation: store.entries(conversation)),
+    "find": (
+        "branches",
+        lambda store, conversation: store.find(conversation, ids=[conversation.head_id or ""], after=[None]),
+    ),
+    "following": ("branches", lambda store, conversation: store.following(conversation, conversation.head_id or "")),
+    "list": ("base", lambda store, conversation: store.list(conversation.owner, limit=200)),
+    "save": (
+        "base",
+        lambda store, conversation: grown(store, conversation, chain(prompt("more"), after=conversation.head_id)),
+    ),
+    "label": (
+        "labels",
+        lambda store, conversation: store.label(conversation.id, owner=conversation.owner, title="New", pinned=True),
+    ),
+    "list of pinned ones": (
+        "labels",
+        lambda store, conversation: store.list(conversation.owner, limit=200, pinned=True),
+    ),
+    "list of the others": (
+        "labels",
+        lambda store, conversation: store.list(conversation.owner, limit=200, pinned=False),
+    ),
+    "search": ("search", lambda store, conversation: store.search(conversation.owner, "message", limit=200)),
+    "search of titles": (
+        "search",
+        lambda store, conversation: store.search(conversation.owner, "conversation", limit=200),
+    ),
+    "expiring": (
+        "retention",
+        lambda store, conversation: store.retention.expiring(FAR, owners=conversation.owner, limit=200),
+    ),
+    "set_expiry": (
+        "retention",
+        lambda store, conversation: store.retention.set_expiry(conversation, conversation.expires_at),
+    ),
+    "size": ("retention", lambda store, conversation: store.retention.size(owners=conversation.owner)),
+    "sizes": ("retention", lambda store, conversation: store.retention.sizes(owners=conversation.owner)),
+    "links": ("links", lambda store, conversation: store.links.of(conversation.id, owner=conversation.owner)),
     "remove": ("branches", _remove_last),
-    "delete": ("base", lambda store, record: store.delete(record.id, owner=record.owner)),
-    "erase": ("retention", lambda store, record: store.retention.erase(record)),
+    "delete": ("base", lambda store, conversation: store.delete(conversation.id, owner=conversation.owner)),
+    "erase": ("retention", lambda store, conversation: store.retention.erase(conversation)),
     "erase_unused": ("retention", _erase_unused),
 }
 """The operations, by name, and the capability of each."""
@@ -1110,16 +1173,20 @@ async def queries_of_runs_do_not_grow(trial: Trial) -> None:
     runs = trial.store.runs
     small, large = await _stored(trial, "small", 2, 2), await _stored(trial, "large", 200, 30)
     batches = {small.owner: 2, large.owner: 40}
-    for record in (small, large):
-        for number in range(batches[record.owner]):
-            await runs.append(batch(record, number * 5 + 1, *"abcde", run=record.id))
+    for conversation in (small, large):
+        for number in range(batches[conversation.owner]):
+            await runs.append(batch(conversation, number * 5 + 1, *"abcde", run=conversation.id))
 
-    def end(store: HistoryStore, record: Conversation) -> Awaitable[object]:
-        last = batch(record, batches[record.owner] * 5 + 1, "end", run=record.id, ended=True)
+    def end(store: HistoryStore, conversation: Conversation) -> Awaitable[object]:
+        last = batch(conversation, batches[conversation.owner] * 5 + 1, "end", run=conversation.id, ended=True)
         return store.runs.append(last)
 
     await _compare(
-        trial, "events", lambda store, record: store.runs.events(record.id, owner=record.owner), small, large
+        trial,
+        "events",
+        lambda store, conversation: store.runs.events(conversation.id, owner=conversation.owner),
+        small,
+        large,
     )
     await _compare(trial, "append", end, small, large)
     for number in range(30):

@@ -45,16 +45,18 @@ def only(folder: Path, pattern: str) -> Path:
     return path
 
 
-async def grown(store: HistoryStore, record: Conversation, *added: str) -> Conversation:
-    entries = chain(*map(prompt, added), after=record.head_id)
-    return await store.save(replace(record, head_id=entries[-1].id), entries)
+async def grown(store: HistoryStore, conversation: Conversation, *added: str) -> Conversation:
+    entries = chain(*map(prompt, added), after=conversation.head_id)
+    return await store.save(replace(conversation, head_id=entries[-1].id), entries)
 
 
 @pytest.mark.slow
 async def test_process_killed_at_any_step_leaves_all_or_nothing(tmp_path: Path) -> None:
     async with aclosing(await JsonStore.open(tmp_path)) as store:
         for number in range(99):
-            record = await take_turn(store, Conversation(id=f"old-{number}", owner=ALICE), 0, f"run of old-{number}")
+            conversation = await take_turn(
+                store, Conversation(id=f"old-{number}", owner=ALICE), 0, f"run of old-{number}"
+            )
             entries = chain(prompt(f"a secret of {number}."))
             await store.save(Conversation(id=f"gone-{number}", owner=ALICE, head_id=entries[0].id), entries)
     with writer(f"json:{tmp_path}") as process:
@@ -67,12 +69,12 @@ async def test_process_killed_at_any_step_leaves_all_or_nothing(tmp_path: Path) 
         before = await store.list(ALICE, limit=999)
         text = b"".join(path.read_bytes() for path in files_in(tmp_path))
         for number in range(steps + 1):
-            record = await store.get(f"old-{number}", owner=ALICE)
+            conversation = await store.get(f"old-{number}", owner=ALICE)
             events = await store.runs.events(f"run of old-{number}", owner=ALICE)
-            assert len(await store.history(record)) == MESSAGES * record.revision
-            assert len(events) == record.revision
-            outcomes["old"].add(record.revision == 2)
-            await take_turn(store, record, record.revision, f"run of old-{number}")
+            assert len(await store.history(conversation)) == MESSAGES * conversation.revision
+            assert len(events) == conversation.revision
+            outcomes["old"].add(conversation.revision == 2)
+            await take_turn(store, conversation, conversation.revision, f"run of old-{number}")
             outcomes["new"].add(await stored_whole(store, f"new-{number}"))
             kept = [one for one in before if one.id == f"gone-{number}"]
             assert [prompts(await store.history(one)) for one in kept] == [[f"a secret of {number}."]] * len(kept)
@@ -85,44 +87,44 @@ async def test_process_killed_at_any_step_leaves_all_or_nothing(tmp_path: Path) 
 async def stored_whole(store: HistoryStore, id_: str) -> bool:
     """Return True if the conversation is stored as a whole, False if nothing is left of it."""
     try:
-        record = await store.get(id_, owner=ALICE)
+        conversation = await store.get(id_, owner=ALICE)
     except NotFound:
         with pytest.raises(NotFound):
             await store.runs.events(f"run of {id_}", owner=ALICE)
         await take_turn(store, Conversation(id=id_, owner=ALICE), 0, f"run of {id_}")
         return False
-    assert len(await store.history(record)) == MESSAGES
+    assert len(await store.history(conversation)) == MESSAGES
     assert len(await store.runs.events(f"run of {id_}", owner=ALICE)) == 1
     return True
 
 
 async def test_torn_end_of_file_is_ignored_and_cut(tmp_path: Path) -> None:
     async with aclosing(await JsonStore.open(tmp_path)) as store:
-        record, entries = await started(store, "1")
-        await store.runs.append(events_of(record, 1))
+        conversation, entries = await started(store, "1")
+        await store.runs.append(events_of(conversation, 1))
         for path in (only(tmp_path, "entries.jsonl"), only(tmp_path, "*.events")):
             with path.open("ab") as file:
                 file.write(b'{"id": "torn')
-        assert await store.history(record) == entries
+        assert await store.history(conversation) == entries
         assert len(await store.runs.events("run", owner=ALICE)) == 1
-        record = await grown(store, record, "2")
-        assert prompts(await store.history(record)) == ["1", "2"]
+        conversation = await grown(store, conversation, "2")
+        assert prompts(await store.history(conversation)) == ["1", "2"]
         assert not found(tmp_path, b"torn")
 
 
 async def test_change_of_another_process_is_seen_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)  # so that many changes come within one tick of the file system
     writing, reading = [await JsonStore.open(tmp_path) for _ in range(2)]
-    record, _ = await started(writing)
+    conversation, _ = await started(writing)
     soon, past = now() + timedelta(days=1), now() - timedelta(days=1)
     for _ in range(40):
         for end in (
             soon,
             past,
         ):  # one more change between, because the system gives a file's number to the next but one
-            assert await writing.retention.set_expiry(record, past if end is soon else soon)
-            assert await writing.retention.set_expiry(record, end)
-            assert [one.id for one in await reading.list(ALICE)] == [record.id] * (end is soon)
+            assert await writing.retention.set_expiry(conversation, past if end is soon else soon)
+            assert await writing.retention.set_expiry(conversation, end)
+            assert [one.id for one in await reading.list(ALICE)] == [conversation.id] * (end is soon)
     for store in (writing, reading):
         await store.aclose()
 
@@ -138,11 +140,11 @@ async def test_message_of_a_long_chat_reads_no_others(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(files, "_read_lines", counting)
     async with aclosing(await JsonStore.open(tmp_path)) as store:
-        record, _ = await started(store, *(f"{number} " + "x" * 100 for number in range(500)))
-        record = await grown(store, record, "first")
+        conversation, _ = await started(store, *(f"{number} " + "x" * 100 for number in range(500)))
+        conversation = await grown(store, conversation, "first")
         read.clear()
         for number in range(5):
-            record = await grown(store, record, f"more {number}")
+            conversation = await grown(store, conversation, f"more {number}")
         assert 0 < sum(read) < 5_000
 
 
@@ -152,11 +154,13 @@ async def test_second_conversation_with_an_id_has_its_own_entries(tmp_path: Path
     for number in range(4):
         texts = [f"{number}.{place}" for place in range(4)]
         entries = chain(*map(prompt, texts))
-        record = await stores[number % 2].save(Conversation(id="same", owner=ALICE, head_id=entries[-1].id), entries)
+        conversation = await stores[number % 2].save(
+            Conversation(id="same", owner=ALICE, head_id=entries[-1].id), entries
+        )
         for store in stores:
-            assert await store.history(record) == entries
-            record = await grown(store, record, "more")
-            entries = await store.history(record)
+            assert await store.history(conversation) == entries
+            conversation = await grown(store, conversation, "more")
+            entries = await store.history(conversation)
         await stores[number % 2].delete("same", owner=ALICE)
     for store in stores:
         await store.aclose()
@@ -164,16 +168,16 @@ async def test_second_conversation_with_an_id_has_its_own_entries(tmp_path: Path
 
 async def test_list_and_sizes_read_no_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with aclosing(await JsonStore.open(tmp_path)) as store:
-        records = [await grown(store, Conversation(owner=ALICE), "text") for _ in range(5)]
+        conversations = [await grown(store, Conversation(owner=ALICE), "text") for _ in range(5)]
         read: list[Path] = []
         original = files.read_item
         monkeypatch.setattr(files, "read_item", lambda path: read.append(path) or original(path))
         for path in files_in(tmp_path):
             if path.name == "entries.jsonl":
                 path.unlink()
-        assert await store.list(ALICE) == records[::-1]
+        assert await store.list(ALICE) == conversations[::-1]
         size = await store.retention.size()
-        await store.label(records[2].id, owner=ALICE, pinned=True)
+        await store.label(conversations[2].id, owner=ALICE, pinned=True)
         read.clear()
         assert await store.retention.size() == size - 1  # "false" has become "true"
         assert len(read) == 1
@@ -183,8 +187,8 @@ async def test_only_this_user_can_read_the_files(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         async with aclosing(await JsonStore.open(tmp_path / "new" / "history")) as store:
-            record, _ = await started(store)
-            await store.runs.append(events_of(record, 1))
+            conversation, _ = await started(store)
+            await store.runs.append(events_of(conversation, 1))
             files = [path for path in (tmp_path / "new").rglob("*") if path.is_file()]
             modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "new" / "history", *files)}
     finally:
@@ -197,15 +201,15 @@ async def test_only_this_user_can_read_the_files(tmp_path: Path) -> None:
 
 async def test_missing_indexes_are_made_again(tmp_path: Path) -> None:
     async with aclosing(await JsonStore.open(tmp_path)) as store:
-        record, _ = await started(store)
-        await store.runs.append(events_of(record, 1))
-        await store.links.put(link := link_to(record))
+        conversation, _ = await started(store)
+        await store.runs.append(events_of(conversation, 1))
+        await store.links.put(link := link_to(conversation))
     for index in ("ids", "runs", "links"):
         (path,) = (tmp_path / index).iterdir()
         path.unlink()
     async with aclosing(await JsonStore.open(tmp_path)) as store:
         with pytest.raises(NotFound):
-            await store.save(Conversation(id=record.id, owner=MALLORY))
+            await store.save(Conversation(id=conversation.id, owner=MALLORY))
         assert [run.run_id for run in await store.runs.unfinished()] == ["run"]
         assert len(await store.runs.events("run", owner=ALICE)) == 1
         assert await store.links.get(link.digest) == link
@@ -213,8 +217,8 @@ async def test_missing_indexes_are_made_again(tmp_path: Path) -> None:
 
 async def test_index_without_its_link_is_removed(tmp_path: Path) -> None:
     async with aclosing(await JsonStore.open(tmp_path)) as store:
-        record, _ = await started(store)
-        await store.links.put(link := link_to(record))
+        conversation, _ = await started(store)
+        await store.links.put(link := link_to(conversation))
         (index,) = (tmp_path / "links").iterdir()
         place = index.read_text()
         await store.links.remove(link.digest, owner=ALICE)
@@ -230,15 +234,15 @@ async def test_index_without_its_link_is_removed(tmp_path: Path) -> None:
 async def test_folder_without_links_is_opened(tmp_path: Path) -> None:
     """A version before links wrote it."""
     async with aclosing(await JsonStore.open(tmp_path)) as store:
-        record, entries = await started(store)
+        conversation, entries = await started(store)
     (tmp_path / "links").rmdir()
-    path = tmp_path / "owners" / files.name_of(ALICE) / files.name_of(record.id) / files.RECORD
+    path = tmp_path / "owners" / files.name_of(ALICE) / files.name_of(conversation.id) / files.RECORD
     state, text, end = path.read_text().split("\n")
     older = {name: value for name, value in json.loads(state).items() if name not in ("links", "born")}
     path.write_text("\n".join((json.dumps(older), text, end)))
     async with aclosing(await JsonStore.open(tmp_path)) as store:
-        assert await store.history(record) == entries
-        assert await store.links.of(record.id, owner=ALICE) == []
+        assert await store.history(conversation) == entries
+        assert await store.links.of(conversation.id, owner=ALICE) == []
 
 
 def _ruin_entries(path: Path) -> None:
@@ -255,32 +259,32 @@ def _ruin_state(path: Path) -> None:
     (path / "record.jsonl").write_text("secret\n")
 
 
-def _ruin_record(path: Path) -> None:
+def _ruin_conversation(path: Path) -> None:
     state, _, text = (path / "record.jsonl").read_text().partition("\n")
     (path / "record.jsonl").write_text(f"{state}\nsecret{text[6:]}")
 
 
-@pytest.mark.parametrize("ruin", [_ruin_entries, _shorten_entries, _ruin_state, _ruin_record])
+@pytest.mark.parametrize("ruin", [_ruin_entries, _shorten_entries, _ruin_state, _ruin_conversation])
 async def test_damaged_file_is_named_and_the_rest_is_read(tmp_path: Path, ruin: Callable[[Path], None]) -> None:
     async with aclosing(await JsonStore.open(tmp_path)) as store:
-        record, _ = await started(store, "1")
+        conversation, _ = await started(store, "1")
         path = only(tmp_path, "record.jsonl").parent
         whole, entries = await started(store, "2")
         ruin(path)
         with pytest.raises(HistoryError, match="damaged") as caught:
-            await store.history(await store.get(record.id, owner=ALICE))
+            await store.history(await store.get(conversation.id, owner=ALICE))
         assert str(path.parent) not in str(caught.value), "a visitor sees the path"
         assert "secret" not in str(caught.value)
         assert await store.history(whole) == entries
         assert whole in await store.list(ALICE)
-        assert [hit.record for hit in await store.search(ALICE, "2")] == [whole]
+        assert [hit.conversation for hit in await store.search(ALICE, "2")] == [whole]
     await (await JsonStore.open(tmp_path)).aclose()
     assert path.exists(), "an opened store removed what it cannot read"
 
 
 async def test_full_disk_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with aclosing(await JsonStore.open(tmp_path)) as store:
-        record, entries = await started(store, "1")
+        conversation, entries = await started(store, "1")
 
         def fail(_number: int) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -288,53 +292,53 @@ async def test_full_disk_changes_nothing(tmp_path: Path, monkeypatch: pytest.Mon
         with monkeypatch.context() as patch:
             patch.setattr(os, "fsync", fail)
             with pytest.raises(HistoryError, match="the disk is full"):
-                await grown(store, record, "lost")
+                await grown(store, conversation, "lost")
             with pytest.raises(HistoryError, match="the disk is full"):
-                await store.runs.append(events_of(record, 1))
-        assert await store.get(record.id, owner=ALICE) == record
-        assert await store.history(record) == entries
-        await store.runs.append(events_of(record, 1))
+                await store.runs.append(events_of(conversation, 1))
+        assert await store.get(conversation.id, owner=ALICE) == conversation
+        assert await store.history(conversation) == entries
+        await store.runs.append(events_of(conversation, 1))
         assert [run.run_id for run in await store.runs.unfinished()] == ["run"]
-        assert prompts(await store.history(await grown(store, record, "2"))) == ["1", "2"]
+        assert prompts(await store.history(await grown(store, conversation, "2"))) == ["1", "2"]
 
 
 async def test_locked_folder_is_awaited_then_named(tmp_path: Path) -> None:
     async with aclosing(await JsonStore.open(tmp_path, patience=0.05)) as store:
-        record, _ = await started(store)
+        conversation, _ = await started(store)
         with (tmp_path / "lock").open("rb") as other:
             assert lock_descriptor(other.fileno(), blocking=False)
             with pytest.raises(HistoryError, match="another process keeps it locked") as caught:
-                await store.save(record)
+                await store.save(conversation)
             assert str(tmp_path) not in str(caught.value), "a visitor sees the path"
-            assert await store.get(record.id, owner=ALICE) == record  # Readers need no lock.
-        assert (await store.save(record)).revision == 2
+            assert await store.get(conversation.id, owner=ALICE) == conversation  # Readers need no lock.
+        assert (await store.save(conversation)).revision == 2
 
 
 @pytest.mark.slow
 async def test_writes_after_one_that_waited_in_vain_hardly_wait(tmp_path: Path) -> None:
     async with aclosing(await JsonStore.open(tmp_path, patience=2.0)) as store:
-        record, _ = await started(store)
+        conversation, _ = await started(store)
         with (tmp_path / "lock").open("rb") as other:
             assert lock_descriptor(other.fileno(), blocking=False)
             began = monotonic()
             for _ in range(10):
                 with pytest.raises(HistoryError, match="locked"):
-                    await store.save(record)
+                    await store.save(conversation)
             assert monotonic() - began < 15, "each write waited for itself"
-        assert (await store.save(record)).revision == 2
+        assert (await store.save(conversation)).revision == 2
 
 
 async def test_end_of_an_answer_waits_after_one_in_vain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent.history.uninterrupted.AFTER_LOCK_SECONDS", 60.0)
     async with aclosing(await JsonStore.open(tmp_path, patience=30.0)) as store:
-        record, _ = await started(store)
+        conversation, _ = await started(store)
         with (tmp_path / "lock").open("rb") as other:
             assert lock_descriptor(other.fileno(), blocking=False)
             store._storage._lock_wait._seconds = 0.1  # type: ignore[attr-defined]
             with pytest.raises(HistoryError, match="locked"):
-                await store.save(record)
+                await store.save(conversation)
             store._storage._lock_wait._seconds = 30.0  # type: ignore[attr-defined]
-            ending = asyncio.create_task(store.save(record, (), events_of(record, 1, ended=True)))
+            ending = asyncio.create_task(store.save(conversation, (), events_of(conversation, 1, ended=True)))
             await asyncio.wait({ending}, timeout=0.5)
             assert not ending.done()
         assert (await ending).revision == 2
@@ -351,7 +355,9 @@ async def test_unusable_folder_is_named(tmp_path: Path) -> None:
 async def test_clock_that_stands_still_changes_no_order(tmp_path: Path) -> None:
     at = now()
     async with aclosing(await JsonStore.open(tmp_path, clock=lambda: at)) as store:
-        records = [(await started(store, str(number)))[0] for number in range(3)]
+        conversations = [(await started(store, str(number)))[0] for number in range(3)]
     async with aclosing(await JsonStore.open(tmp_path, clock=lambda: at - timedelta(days=1))) as store:
-        records.append((await started(store, "set back"))[0])
-        assert [record.id for record in await store.list(ALICE)] == [record.id for record in records[::-1]]
+        conversations.append((await started(store, "set back"))[0])
+        assert [conversation.id for conversation in await store.list(ALICE)] == [
+            conversation.id for conversation in conversations[::-1]
+        ]

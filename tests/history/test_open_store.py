@@ -18,9 +18,9 @@ from tests.support.history_stores import ALICE, started
 async def test_url_names_the_same_data_again(url: str, tmp_path: Path) -> None:
     url = url.format(tmp_path)
     async with aclosing(await open_store(url, folder=tmp_path)) as store:
-        record, _ = await started(store)
+        conversation, _ = await started(store)
     async with aclosing(await open_store(url, folder=tmp_path)) as store:
-        assert await store.list(ALICE) == [record]
+        assert await store.list(ALICE) == [conversation]
 
 
 @pytest.mark.parametrize("url", ["sqlite:////a/b.db", "sqlite:/a/b.db"])

@@ -69,13 +69,17 @@ asyncio.run(main())
 async def test_cancellation_at_any_await_spoils_no_connection(server: PostgresServer) -> None:
     with server.database() as url:
         async with aclosing(await PostgresStore.open(url)) as store:
-            record = await store.save(Conversation(owner=ALICE))
+            conversation = await store.save(Conversation(owner=ALICE))
             for ticks in range(90):
                 calls = (
                     store.list(ALICE),
                     store.search(ALICE, "many"),
-                    grown(store, record, chain(*map(prompt, ("one of many", "and another")), after=record.head_id)),
-                    store.runs.append(batch(record, 1, "text", run=f"run {ticks}")),
+                    grown(
+                        store,
+                        conversation,
+                        chain(*map(prompt, ("one of many", "and another")), after=conversation.head_id),
+                    ),
+                    store.runs.append(batch(conversation, 1, "text", run=f"run {ticks}")),
                 )
                 tasks = [asyncio.ensure_future(call) for call in calls]
                 for _ in range(ticks):
@@ -83,11 +87,11 @@ async def test_cancellation_at_any_await_spoils_no_connection(server: PostgresSe
                 for task in tasks:
                     task.cancel()
                 await asyncio.wait(tasks)
-                stored = await store.get(record.id, owner=ALICE)
-                assert stored.revision in (record.revision, record.revision + 1)
+                stored = await store.get(conversation.id, owner=ALICE)
+                assert stored.revision in (conversation.revision, conversation.revision + 1)
                 assert len(await store.history(stored)) == 2 * (stored.revision - 1)
-                record = stored
-            assert record.revision > 1
+                conversation = stored
+            assert conversation.revision > 1
         left = server.run_sql("SELECT count(*) FROM pg_stat_activity WHERE datname LIKE 'test_%'")
         assert left == [(0,)]
 
@@ -95,8 +99,8 @@ async def test_cancellation_at_any_await_spoils_no_connection(server: PostgresSe
 async def test_connections_are_few_and_free_again(server: PostgresServer) -> None:
     with server.database() as url:
         async with aclosing(await PostgresStore.open(url)) as store:
-            records = await asyncio.gather(*(store.save(Conversation(owner=ALICE)) for _ in range(60)))
-            await asyncio.gather(*(store.get(record.id, owner=ALICE) for record in records))
+            conversations = await asyncio.gather(*(store.save(Conversation(owner=ALICE)) for _ in range(60)))
+            await asyncio.gather(*(store.get(conversation.id, owner=ALICE) for conversation in conversations))
             states = server.run_sql("SELECT state FROM pg_stat_activity WHERE datname LIKE 'test_%'")
             assert len(states) <= CONNECTIONS
             assert {state for (state,) in states} == {"idle"}
@@ -107,22 +111,22 @@ async def test_connections_are_few_and_free_again(server: PostgresServer) -> Non
 
 async def test_restarted_server_is_used_again(own_server: PostgresServer) -> None:
     async with aclosing(await PostgresStore.open(own_server.url())) as store:
-        record, entries = await started(store, "before")
+        conversation, entries = await started(store, "before")
         await asyncio.gather(*(store.list(ALICE) for _ in range(20)))  # several connections
         for how in (signal.SIGINT, signal.SIGQUIT):
             own_server.stop(how)
             own_server.start()
-            assert await asyncio.gather(*(store.history(record) for _ in range(20))) == [entries] * 20
-        record = await grown(store, record, chain(prompt("after"), after=record.head_id))
+            assert await asyncio.gather(*(store.history(conversation) for _ in range(20))) == [entries] * 20
+        conversation = await grown(store, conversation, chain(prompt("after"), after=conversation.head_id))
         own_server.stop()
-        for call in (store.list(ALICE), store.save(record), store.runs.unfinished()):
+        for call in (store.list(ALICE), store.save(conversation), store.runs.unfinished()):
             with pytest.raises(HistoryError, match="Nothing can be kept at the moment") as caught:
                 await call
             assert f"postgres at 127.0.0.1:{own_server.port} cannot be reached" in str(caught.value)
             assert_no_password(caught.value)
         own_server.start()
         await recovered(store)
-        assert await store.get(record.id, owner=ALICE) == record
+        assert await store.get(conversation.id, owner=ALICE) == conversation
 
 
 async def recovered(store: HistoryStore) -> None:
@@ -141,18 +145,18 @@ async def test_silent_server_is_not_awaited_for_ever(
     own_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with aclosing(await PostgresStore.open(own_server.url())) as store:
-        record, _ = await started(store)
+        conversation, _ = await started(store)
         monkeypatch.setattr("agent.history.sql.postgres_database.POOL_SECONDS", 0.5)
         monkeypatch.setattr("agent.history.sql.postgres_database.OPERATION_SECONDS", 0.5)
         own_server.pause(on=True)
         try:
             with pytest.raises(HistoryError, match="it does not answer"):
-                await asyncio.wait_for(store.save(record), 30)
+                await asyncio.wait_for(store.save(conversation), 30)
         finally:
             own_server.pause(on=False)
         monkeypatch.undo()
         await recovered(store)
-        assert (await store.get(record.id, owner=ALICE)).revision in (1, 2)  # the save can have been on its way
+        assert (await store.get(conversation.id, owner=ALICE)).revision in (1, 2)  # the save can have been on its way
 
 
 async def test_store_opens_before_its_server(own_server: PostgresServer) -> None:
@@ -244,16 +248,16 @@ async def test_odd_text_is_kept_byte_for_byte(server: PostgresServer, url: str) 
     odd = "NUL \0, backslash \\ \\0 \\u0000, lone \ud83d, joined \ud83d\ude00, \x1f, \ufffe"
     name = url.rpartition("/")[2]
     async with aclosing(await PostgresStore.open(url)) as store:
-        record, entries = await started(store, odd, owner="own\0er\\")
-        record = await store.save(replace(record, title=odd, pending=("call\0",)))
+        conversation, entries = await started(store, odd, owner="own\0er\\")
+        conversation = await store.save(replace(conversation, title=odd, pending=("call\0",)))
         whole = odd.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-        assert record.title == whole == (await store.get(record.id, owner="own\0er\\")).title
-        assert await store.get(record.id, owner="own\0er\\") == record
+        assert conversation.title == whole == (await store.get(conversation.id, owner="own\0er\\")).title
+        assert await store.get(conversation.id, owner="own\0er\\") == conversation
         assert server.run_sql("SELECT entry FROM entries", database=name) == [(text,) for text in dump_entries(entries)]
         ((kept,),) = server.run_sql("SELECT record FROM conversations", database=name)
-        assert load_conversations([str(kept)]) == [record]
+        assert load_conversations([str(kept)]) == [conversation]
         assert await store.retention.sizes(owners="own\0") == {"own\0er\\": await store.retention.size()}
-        assert (await store.label(record.id, owner="own\0er\\", title="a\0b", instead_of=whole)).title == "a\0b"
+        assert (await store.label(conversation.id, owner="own\0er\\", title="a\0b", instead_of=whole)).title == "a\0b"
         plain, _ = await started(store, owner="plain")
         assert await store.get(plain.id, owner="plain") == plain
 
@@ -277,10 +281,12 @@ async def test_deleted_text_leaves_the_disk_with_a_vacuum(server: PostgresServer
 
         async with aclosing(await PostgresStore.open(url)) as store:
             await started(store, "kept")
-            record, _ = await started(store, "hunter2 " * 5000)
-            record = await store.save(replace(record, title="hunter2"), [], batch(record, 1, "hunter2"))
+            conversation, _ = await started(store, "hunter2 " * 5000)
+            conversation = await store.save(
+                replace(conversation, title="hunter2"), [], batch(conversation, 1, "hunter2")
+            )
             assert found() == ["conversations", "entries", "entry_texts", "run_events"]
-            await store.delete(record.id, owner=ALICE)
+            await store.delete(conversation.id, owner=ALICE)
             assert found() == []
             assert len(await store.list(ALICE)) == 1
         # The pages on the disk forget it with the next vacuum.
@@ -302,7 +308,9 @@ async def test_trigrams_find_the_same() -> None:
     try:
         server.start()
         async with aclosing(await PostgresStore.open(server.url())) as store:
-            record, entries = await started(store, "Grüße 100%_sure \\ a'b", "東京タワーの高さ", "needle in the hay")
+            conversation, entries = await started(
+                store, "Grüße 100%_sure \\ a'b", "東京タワーの高さ", "needle in the hay"
+            )
             for number in range(30):
                 await started(store, *(f"{number} hay {word}" for word in range(30)), owner="visitor:other")
             server.run_sql("ANALYZE", "ALTER DATABASE postgres SET enable_seqscan = off")
@@ -310,7 +318,7 @@ async def test_trigrams_find_the_same() -> None:
         assert places == {query: [entries[place].id] if place is not None else [] for query, place in SEARCHED.items()}
         plan = server.run_sql("EXPLAIN SELECT FROM entry_texts WHERE text LIKE '%needle%'")
         assert "entry_texts_by_trigram" in str(plan)
-        assert record.revision == 1
+        assert conversation.revision == 1
     finally:
         server.remove()
 
@@ -366,11 +374,11 @@ async def test_other_encoding_is_refused(server: PostgresServer) -> None:
 async def test_damaged_entry_names_the_database_and_no_text(server: PostgresServer, url: str) -> None:
     name = url.rpartition("/")[2]
     async with aclosing(await PostgresStore.open(url)) as store:
-        record, _ = await started(store)
+        conversation, _ = await started(store)
         server.run_sql("""UPDATE entries SET entry = '{"message": "secret"}'""", database=name)
         with pytest.raises(HistoryError, match=rf"{name} at 127\.0\.0\.1.*damaged") as caught:
-            await store.history(record)
+            await store.history(conversation)
         assert "secret" not in str(caught.value)
-        await store.delete(record.id, owner=ALICE)
+        await store.delete(conversation.id, owner=ALICE)
         with pytest.raises(NotFound):
-            await store.history(record)
+            await store.history(conversation)

@@ -46,21 +46,21 @@ async def test_restarted_server_interrupts_nothing(tmp_path: Path) -> None:
     durable = ("--appendonly", "yes", "--appendfsync", "always")
     with redis_servers.running(folder, *durable) as url:
         store = RedisStore(url)
-        record, entries = await started(store, "1")
-        await asyncio.gather(*(store.get(record.id, owner=ALICE) for _ in range(5)))
+        conversation, entries = await started(store, "1")
+        await asyncio.gather(*(store.get(conversation.id, owner=ALICE) for _ in range(5)))
     with pytest.raises(HistoryError, match="cannot be reached"):
-        await store.get(record.id, owner=ALICE)
+        await store.get(conversation.id, owner=ALICE)
     with redis_servers.running(folder, *durable):
-        assert await store.history(record) == entries
+        assert await store.history(conversation) == entries
     with redis_servers.running(folder, *durable):
-        more = chain(prompt("2"), after=record.head_id)
-        record = await grown(store, record, more)
-        assert prompts(await store.history(record)) == ["1", "2"]
+        more = chain(prompt("2"), after=conversation.head_id)
+        conversation = await grown(store, conversation, more)
+        assert prompts(await store.history(conversation)) == ["1", "2"]
     await store.aclose()
 
 
 async def test_save_with_lost_reply_is_stored_once(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    record, _ = await started(store, "1")
+    conversation, _ = await started(store, "1")
     await store.save(Conversation(owner=MALLORY))  # so that the server has seen the scripts
     other, _ = await started(store, owner=MALLORY)
     await store.runs.append(batch(other, 1, "other", run="other"))
@@ -80,55 +80,59 @@ async def test_save_with_lost_reply_is_stored_once(store: RedisStore, monkeypatc
             patch.setattr(store.server, "exchange", lose_reply)
             match call:
                 case "save":
-                    more = chain(prompt("2"), after=record.head_id)
-                    record = await store.save(replace(record, head_id=more[0].id), more, batch(record, 1, "a"))
+                    more = chain(prompt("2"), after=conversation.head_id)
+                    conversation = await store.save(
+                        replace(conversation, head_id=more[0].id), more, batch(conversation, 1, "a")
+                    )
                 case "append":
-                    await store.runs.append(batch(record, 2, "b"))
+                    await store.runs.append(batch(conversation, 2, "b"))
                 case _:
-                    await store.label(record.id, owner=ALICE, title="New", instead_of="")
+                    await store.label(conversation.id, owner=ALICE, title="New", instead_of="")
         assert lost
-    assert record.revision == 2
-    assert prompts(await store.history(record)) == ["1", "2"]
+    assert conversation.revision == 2
+    assert prompts(await store.history(conversation)) == ["1", "2"]
     assert contents(await store.runs.events("run", owner=ALICE)) == [(1, "a"), (2, "b")]
-    assert (await store.get(record.id, owner=ALICE)).title == "New"
+    assert (await store.get(conversation.id, owner=ALICE)).title == "New"
 
 
 async def test_many_calls_share_few_connections(store: RedisStore) -> None:
-    record, _ = await started(store)
-    found = await asyncio.gather(*(store.get(record.id, owner=ALICE) for _ in range(300)))
-    assert found == [record] * 300
+    conversation, _ = await started(store)
+    found = await asyncio.gather(*(store.get(conversation.id, owner=ALICE) for _ in range(300)))
+    assert found == [conversation] * 300
     pool: Any = store.server._client.connection_pool
     assert len(pool._available_connections) <= MAX_CONNECTIONS
 
 
 async def test_deleted_conversation_leaves_no_keys(store: RedisStore, tmp_path: Path) -> None:
     for way in ("delete", "erase"):
-        record = await titled(store, "title", "1", "2")
-        record = await store.label(record.id, owner=ALICE, pinned=True)
-        await store.runs.append(batch(record, 1, "a", run="going on"))
-        record = await store.save(
-            replace(record, expires_at=now() + timedelta(hours=1)), [], batch(record, 1, "b", run="over", ended=True)
+        conversation = await titled(store, "title", "1", "2")
+        conversation = await store.label(conversation.id, owner=ALICE, pinned=True)
+        await store.runs.append(batch(conversation, 1, "a", run="going on"))
+        conversation = await store.save(
+            replace(conversation, expires_at=now() + timedelta(hours=1)),
+            [],
+            batch(conversation, 1, "b", run="over", ended=True),
         )
         assert len(await keys(tmp_path)) > 9
         if way == "delete":
-            await store.delete(record.id, owner=ALICE)
+            await store.delete(conversation.id, owner=ALICE)
         else:
-            assert await store.retention.erase(record)
+            assert await store.retention.erase(conversation)
         assert [key.rpartition(b":")[2] for key in await keys(tmp_path)] == [b"schema"]
 
 
 async def test_forgotten_runs_end_by_themselves(tmp_path: Path) -> None:
     ahead = timedelta()
     async with aclosing(RedisStore(redis_servers.shared_url(tmp_path), clock=lambda: now() + ahead)) as store:
-        record, _ = await started(store)
-        await store.runs.append(batch(record, 1, "a", run="forgotten", ended=True))
+        conversation, _ = await started(store)
+        await store.runs.append(batch(conversation, 1, "a", run="forgotten", ended=True))
         url, _, prefix = redis_servers.shared_url(tmp_path).partition("?prefix=")
         with Redis.from_url(url) as client:
             (key,) = client.scan_iter(match=f"{{{prefix}}}:events:*:forgotten", count=1000)
             left: Any = client.ttl(key)
             assert ENDED_RUN_SECONDS - 60 < left <= ENDED_RUN_SECONDS
         ahead = timedelta(seconds=ENDED_RUN_SECONDS + 1)
-        await store.runs.append(batch(record, 1, "b", run="new", ended=True))
+        await store.runs.append(batch(conversation, 1, "b", run="new", ended=True))
         with pytest.raises(NotFound):
             await store.runs.events("forgotten", owner=ALICE)
         assert b"forgotten" not in await redis_servers.everything(tmp_path)
@@ -136,20 +140,20 @@ async def test_forgotten_runs_end_by_themselves(tmp_path: Path) -> None:
 
 async def test_keys_share_one_hash_tag(store: RedisStore, tmp_path: Path) -> None:
     await started(store, owner="{other}")
-    record, _ = await started(store, owner=MALLORY)
-    await store.runs.append(batch(record, 1, "a"))
+    conversation, _ = await started(store, owner=MALLORY)
+    await store.runs.append(batch(conversation, 1, "a"))
     tags = {key.partition(b"{")[2].partition(b"}")[0] for key in await keys(tmp_path)}
     assert len(tags) == 1
 
 
 CALLS: dict[str, Callable[[HistoryStore, Conversation], Any]] = {
-    "save": lambda store, record: store.save(record),
-    "get": lambda store, record: store.get(record.id, owner=record.owner),
-    "history": lambda store, record: store.history(record),
-    "entries": lambda store, record: store.entries(record),
-    "list": lambda store, record: store.list(record.owner),
-    "label": lambda store, record: store.label(record.id, owner=record.owner, title="x"),
-    "search": lambda store, record: store.search(record.owner, "text"),
+    "save": lambda store, conversation: store.save(conversation),
+    "get": lambda store, conversation: store.get(conversation.id, owner=conversation.owner),
+    "history": lambda store, conversation: store.history(conversation),
+    "entries": lambda store, conversation: store.entries(conversation),
+    "list": lambda store, conversation: store.list(conversation.owner),
+    "label": lambda store, conversation: store.label(conversation.id, owner=conversation.owner, title="x"),
+    "search": lambda store, conversation: store.search(conversation.owner, "text"),
     "sizes": lambda store, _: store.retention.sizes(),
     "expiring": lambda store, _: store.retention.expiring(now()),
     "events": lambda store, _: store.runs.events("run", owner=ALICE),
@@ -161,12 +165,14 @@ CALLS: dict[str, Callable[[HistoryStore, Conversation], Any]] = {
 async def test_length_of_a_conversation_costs_no_round_trips(store: RedisStore, call: Callable[..., Any]) -> None:
     counts: list[int] = []
     for length in (1, 2, 400):  # the server sees each script in the first round
-        record, _ = await started(store, *(f"text {number}" for number in range(length)), owner=f"visitor:{length}")
-        await store.save(record, [], batch(record, 1, "a", run=f"run {length}"))
-        record = await store.get(record.id, owner=record.owner)
+        conversation, _ = await started(
+            store, *(f"text {number}" for number in range(length)), owner=f"visitor:{length}"
+        )
+        await store.save(conversation, [], batch(conversation, 1, "a", run=f"run {length}"))
+        conversation = await store.get(conversation.id, owner=conversation.owner)
         async with redis_servers.traced(store) as commands:
             try:
-                await call(store, record)
+                await call(store, conversation)
             except NotFound:
                 assert call is CALLS["events"]
         counts.append(len(commands))
@@ -179,13 +185,13 @@ async def test_search_goes_on_in_portions(store: RedisStore, monkeypatch: pytest
     others = [await titled(store, f"needle {number}") for number in range(120)]
     async with redis_servers.traced(store) as commands:
         hits = await store.search(ALICE, "needle", limit=500)
-    assert [hit.record.id for hit in hits] == [*(record.id for record in others[::-1]), long.id]
+    assert [hit.conversation.id for hit in hits] == [*(conversation.id for conversation in others[::-1]), long.id]
     assert hits[-1].excerpt == "the first needle"
     assert len(commands) > 20
     assert len(await store.search(ALICE, "needle", limit=7)) == 7
-    for record in (long, *others[:2]):  # the newest hits are on branches that are not shown
+    for conversation in (long, *others[:2]):  # the newest hits are on branches that are not shown
         other = chain(prompt("the other needle"))
-        await store.save(replace(record, branches=(other[0].id,)), other)
+        await store.save(replace(conversation, branches=(other[0].id,)), other)
     hits = await store.search(ALICE, "needle", limit=3)
     assert [hit.excerpt for hit in hits] == ["the other needle", "the other needle", "the first needle"]
 
@@ -194,13 +200,13 @@ async def test_what_is_remembered_of_a_conversation_is_checked(tmp_path: Path) -
     """Another process has changed it: nothing is stored or refused because of what this one still knows."""
     url = redis_servers.shared_url(tmp_path)
     async with aclosing(RedisStore(url)) as store, aclosing(RedisStore(url)) as other:
-        record, entries = await started(store, "1")
-        mine = await store.save(replace(record, cost=1.0))
+        conversation, entries = await started(store, "1")
+        mine = await store.save(replace(conversation, cost=1.0))
         async with redis_servers.traced(store) as commands:
             mine = await store.save(replace(mine, cost=2.0))
         assert commands == ["EVALSHA"]
         theirs = await grown(other, mine, chain(prompt("2"), after=entries[-1].id))
-        await other.label(record.id, owner=ALICE, title="Theirs")
+        await other.label(conversation.id, owner=ALICE, title="Theirs")
         with pytest.raises(Conflict):
             await store.save(replace(mine, cost=3.0))
         theirs = await store.save(replace(theirs, cost=4.0))
@@ -208,7 +214,7 @@ async def test_what_is_remembered_of_a_conversation_is_checked(tmp_path: Path) -
         await other.runs.append(batch(theirs, 1, "a"))
         await store.runs.append(batch(theirs, 2, "b"))
         assert contents(await other.runs.events("run", owner=ALICE)) == [(1, "a"), (2, "b")]
-        await other.delete(record.id, owner=ALICE)
+        await other.delete(conversation.id, owner=ALICE)
         with pytest.raises(NotFound):
             await store.save(replace(theirs, cost=5.0))
 
@@ -217,15 +223,15 @@ async def test_changes_of_others_in_mid_work_are_seen(tmp_path: Path) -> None:
     """Each of two processes adds to what it has read, and one of them must read again."""
     url = redis_servers.shared_url(tmp_path)
     async with aclosing(RedisStore(url)) as store, aclosing(RedisStore(url)) as other:
-        record, _ = await started(store)
-        await store.label(record.id, owner=ALICE, title="Old")
+        conversation, _ = await started(store)
+        await store.label(conversation.id, owner=ALICE, title="Old")
         seen = list[int]()
 
         async def add(view: Any) -> None:
-            item: Item = await view.get(ALICE, record.id)
+            item: Item = await view.get(ALICE, conversation.id)
             seen.append(len(item.runs))
             if len(seen) == 1:
-                await other.runs.append(batch(record, 1, "a", run="theirs"))
+                await other.runs.append(batch(conversation, 1, "a", run="theirs"))
             view.put(replace(item, pinned=True))
 
         await store._storage.write(add)
@@ -302,7 +308,7 @@ async def test_refusals_of_the_server_are_told(tmp_path: Path) -> None:
             with pytest.raises(HistoryError, match="refuses: OOM command not allowed"):
                 await fill()
             assert await store.list(ALICE) == kept[::-1] != []
-            assert [len(await store.history(record)) for record in kept] == [1] * len(kept)
+            assert [len(await store.history(conversation)) for conversation in kept] == [1] * len(kept)
 
 
 async def test_missing_driver_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

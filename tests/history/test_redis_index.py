@@ -29,9 +29,9 @@ async def url(tmp_path: Path) -> AsyncIterator[str]:
 
 
 async def begin(store: RedisStore, owner: str, run: str) -> Conversation:
-    record, _ = await started(store, owner=owner)
-    await store.runs.append(batch(record, 1, "a", run=run))
-    return record
+    conversation, _ = await started(store, owner=owner)
+    await store.runs.append(batch(conversation, 1, "a", run=run))
+    return conversation
 
 
 async def cost(client: "Redis", call: Callable[[], Awaitable[object]]) -> tuple[int, int]:
@@ -68,9 +68,9 @@ async def test_runs_of_other_owners_cost_nothing(url: str) -> None:
 async def test_unfinished_runs_are_read_in_portions(url: str) -> None:
     """The start of an app reads them, and one call that reads all would stop the server for everybody."""
     async with aclosing(RedisStore(url)) as store:
-        records = [await begin(store, ALICE, f"run {number}") for number in range(450)]
-        for record in records[:-1]:
-            await store.retention.set_expiry(record, now() - timedelta(seconds=1))
+        conversations = [await begin(store, ALICE, f"run {number}") for number in range(450)]
+        for conversation in conversations[:-1]:
+            await store.retention.set_expiry(conversation, now() - timedelta(seconds=1))
         await begin(store, ALICE, "last")
         for limit, wanted in ((0, []), (1, ["run 449"]), (300, ["run 449", "last"])):
             async with redis_servers.traced(store) as commands:

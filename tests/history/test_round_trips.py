@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from pydantic_ai.messages import ModelMessage
 
 from agent.history import Conversation, Entry, HistoryStore, Note
-from agent.history.records import RunEvent, join_events, split_events
 from agent.history.search import EXCERPT_CHARACTERS, fold, hit_in, places_of, words_of
+from agent.history.values import RunEvent, join_events, split_events
 from tests.support.history_stores import ALICE, chain, grown, prompt
 from tests.support.strategies import TEXT, conversations
 from tests.tiers import examples
@@ -21,18 +21,18 @@ WORD = st.text(st.characters(exclude_categories=["Cs", "Zs", "Cc", "Zl", "Zp"]),
 @given(messages=conversations())
 async def test_any_message_round_trips(store: HistoryStore, messages: list[ModelMessage]) -> None:
     entries = chain(*messages)
-    record = await grown(store, Conversation(owner=ALICE), entries)
-    assert await store.history(record) == entries
+    conversation = await grown(store, Conversation(owner=ALICE), entries)
+    assert await store.history(conversation) == entries
 
 
 @SLOW
 @given(text=TEXT)
 async def test_any_text_round_trips(store: HistoryStore, text: str) -> None:
     entry = Entry(parent_id=None, message=prompt(text), note=Note(detail=text))
-    record = await store.save(Conversation(owner=ALICE, title=text, head_id=entry.id), [entry])
-    assert await store.get(record.id, owner=ALICE) == record
-    assert record.title == text
-    assert await store.history(record) == [entry]
+    conversation = await store.save(Conversation(owner=ALICE, title=text, head_id=entry.id), [entry])
+    assert await store.get(conversation.id, owner=ALICE) == conversation
+    assert conversation.title == text
+    assert await store.history(conversation) == [entry]
 
 
 @given(st.lists(st.text(st.characters(codec=None)), min_size=1))

@@ -65,10 +65,10 @@ async def _deleted_while_read(path: Path) -> AsyncGenerator[SqliteStore, None]:
     """Yield a store that deleted the text `hunter2` while another connection read it, from before to this moment."""
     async with aclosing(await SqliteStore.open(path, busy_timeout=0.05)) as store:
         with closing(sqlite3.connect(path, isolation_level=None)) as reader:
-            record = await titled(store, "hunter2")
+            conversation = await titled(store, "hunter2")
             reader.execute("BEGIN")
             assert reader.execute("SELECT count(*) FROM entries").fetchone() == (1,)
-            await store.delete(record.id, owner=ALICE)
+            await store.delete(conversation.id, owner=ALICE)
             assert _holding(path.parent, "hunter2")
         yield store
 
@@ -206,18 +206,20 @@ async def test_long_chat_is_gone_before_its_text_is_removed(tmp_path: Path, monk
         sqlite, "_remove_hidden", lambda base, id_=None: remove(base, id_) if id_ or may_remove.is_set() else True
     )
     async with aclosing(await SqliteStore.open(tmp_path / "history.db")) as store:
-        record = await titled(store, "hunter2", *["hunter2 " * 1000] * 20)
-        assert await store.retention.erase(record)
+        conversation = await titled(store, "hunter2", *["hunter2 " * 1000] * 20)
+        assert await store.retention.erase(conversation)
         for number in range(2):
             other = await titled(store, f"other {number}", "hunter3")
             await store.delete(other.id, owner=ALICE)
         assert await store.list(ALICE) == []
-        assert await store.entries(record) == await store.search(ALICE, "hunter2") == []
+        assert await store.entries(conversation) == await store.search(ALICE, "hunter2") == []
         assert not await store.retention.sizes()
         with pytest.raises(NotFound):
-            await store.get(record.id, owner=ALICE)
+            await store.get(conversation.id, owner=ALICE)
         assert (await store._database.rows("SELECT count(*) FROM entries"))[0][0] == 22
-        saved = await store.save(Conversation(id=record.id, owner=ALICE))  # although the text of others is still there
+        saved = await store.save(
+            Conversation(id=conversation.id, owner=ALICE)
+        )  # although the text of others is still there
         assert await store.entries(saved) == []
         assert (await store._database.rows("SELECT count(*) FROM entries"))[0][0] == 2
         may_remove.set()
@@ -255,8 +257,8 @@ def test_pages_in_memory_bring_no_wiped_text_back(tmp_path: Path, who: str) -> N
 
 async def test_wipe_copies_no_file_and_shrinks_it(tmp_path: Path) -> None:
     async with aclosing(await SqliteStore.open(tmp_path / "history.db")) as store:
-        record = await titled(store, "large", *("hunter2 " * 90_000 for _ in range(8)))
-        await store.delete(record.id, owner=ALICE)
+        conversation = await titled(store, "large", *("hunter2 " * 90_000 for _ in range(8)))
+        await store.delete(conversation.id, owner=ALICE)
         async with traced(store) as statements:
             await store.retention.wipe()
         assert not [statement for statement in statements if "VACUUM" in statement]
@@ -354,16 +356,16 @@ async def test_read_only_file_is_named() -> None:
 async def test_failing_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     async with aclosing(await SqliteStore.open(path)) as store:
-        record, entries = await started(store, "1")
+        conversation, entries = await started(store, "1")
         await run_sql(store, "PRAGMA query_only = ON")
         with pytest.raises(HistoryError, match="cannot be written") as caught:
             await started(store, "2")
         assert str(tmp_path) not in str(caught.value), "a visitor sees the path"
         await run_sql(store, "PRAGMA query_only = OFF")
-        assert await store.history(record) == entries
+        assert await store.history(conversation) == entries
         await run_sql(store, 'UPDATE entries SET entry = \'{"message": "secret"}\'')
         with pytest.raises(HistoryError, match="damaged") as caught:
-            await store.history(record)
+            await store.history(conversation)
         assert str(tmp_path) not in str(caught.value), "a visitor sees the path"
         assert "secret" not in str(caught.value)
 
@@ -371,15 +373,15 @@ async def test_failing_file_is_named(tmp_path: Path) -> None:
 async def test_locked_file_is_awaited_then_named(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     async with aclosing(await SqliteStore.open(path, busy_timeout=0.05)) as store:
-        record, _ = await started(store)
+        conversation, _ = await started(store)
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(HistoryError, match="locked"):
-            await store.save(record)
-        assert await store.get(record.id, owner=ALICE) == record  # Readers need no lock.
+            await store.save(conversation)
+        assert await store.get(conversation.id, owner=ALICE) == conversation  # Readers need no lock.
         other.execute("ROLLBACK")
         other.close()
-        assert (await store.save(record)).revision == 2
+        assert (await store.save(conversation)).revision == 2
 
 
 async def test_writes_behind_a_locked_file_are_refused_together(tmp_path: Path) -> None:
@@ -417,12 +419,12 @@ async def test_file_shrinks_while_others_use_it(tmp_path: Path) -> None:
 
     path = tmp_path / "history.db"
     async with aclosing(await SqliteStore.open(path)) as store:
-        record, _ = await started(store, "x" * 4_000_000)
+        conversation, _ = await started(store, "x" * 4_000_000)
         writer = store._database._writer  # type: ignore[attr-defined]
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN")
             other.execute("SELECT count(*) FROM entries").fetchone()
-            await store.delete(record.id, owner=ALICE)
+            await store.delete(conversation.id, owner=ALICE)
             before = await writer.run(free_pages)
             await writer.run(shrink)
             assert await writer.run(free_pages) < before
@@ -435,14 +437,14 @@ async def test_end_of_an_answer_waits_after_one_in_vain(tmp_path: Path, monkeypa
     monkeypatch.setattr("agent.history.uninterrupted.AFTER_LOCK_SECONDS", 60.0)
     path = tmp_path / "history.db"
     async with aclosing(await SqliteStore.open(path, busy_timeout=30.0)) as store:
-        record, _ = await started(store)
+        conversation, _ = await started(store)
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             store._database._lock_wait._seconds = 0.1  # type: ignore[attr-defined]
             with pytest.raises(HistoryError, match="locked"):
-                await store.save(record)
+                await store.save(conversation)
             store._database._lock_wait._seconds = 30.0  # type: ignore[attr-defined]
-            ending = asyncio.create_task(store.save(record, (), events_of(record, 1, ended=True)))
+            ending = asyncio.create_task(store.save(conversation, (), events_of(conversation, 1, ended=True)))
             await asyncio.wait({ending}, timeout=0.5)
             assert not ending.done()
             other.execute("ROLLBACK")
@@ -458,21 +460,26 @@ async def test_file_of_the_release_before_opens(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as file:
         file.executescript(OF_0_1_0)
     async with aclosing(await SqliteStore.open(path)) as store:
-        (record,) = await store.list("alice")
-        assert (record.title, record.pinned, record.head_id, record.revision) == ("Ships", True, "e3", 2)
-        assert [entry.id for entry in await store.history(record)] == ["e1", "e3"]
-        assert [entry.id for entry in await store.entries(record)] == ["e1", "e2", "e3"]
+        (conversation,) = await store.list("alice")
+        assert (conversation.title, conversation.pinned, conversation.head_id, conversation.revision) == (
+            "Ships",
+            True,
+            "e3",
+            2,
+        )
+        assert [entry.id for entry in await store.history(conversation)] == ["e1", "e3"]
+        assert [entry.id for entry in await store.entries(conversation)] == ["e1", "e2", "e3"]
         assert [hit.entry_id for hit in await store.search("alice", "harbour")] == ["e1"]
         assert [hit.entry_id for hit in await store.search("alice", "SHIPS")] == ["e2"]
         assert [event.value for event in await store.runs.events("run", owner="alice")] == [{"a": 1}]
         assert [link.digest for link in await store.links.of("chat", owner="alice")] == ["d"]
         assert [one.id for one in await store.retention.expiring(datetime(3000, 1, 1, tzinfo=UTC))] == ["other"]
         await end_as_lost(store)
-        record = await store.get("chat", owner="alice")
-        record = await grown(store, record, chain(prompt("more"), after="e3"))
+        conversation = await store.get("chat", owner="alice")
+        conversation = await grown(store, conversation, chain(prompt("more"), after="e3"))
         await store.delete("other", owner="guest-bob")
     async with aclosing(await SqliteStore.open(path)) as store:
-        assert prompts(await store.history(record)) == ["What is a harbour?", "more"]
+        assert prompts(await store.history(conversation)) == ["What is a harbour?", "more"]
         assert await store.runs.unfinished() == []
     with closing(sqlite3.connect(path)) as file:
         assert file.execute("PRAGMA user_version").fetchone() == (VERSION,)
@@ -561,9 +568,14 @@ async def test_older_file_is_refused_and_untouched(tmp_path: Path) -> None:
 
 async def test_search_finds_each_chat_once_beyond_the_recent_ones(tmp_path: Path) -> None:
     async with aclosing(await SqliteStore.open(tmp_path / "history.db")) as store:
-        records = [await titled(store, f"chat {number}", f"text {number}x") for number in range(RECENT + 2)]
+        conversations = [await titled(store, f"chat {number}", f"text {number}x") for number in range(RECENT + 2)]
         await run_sql(store, "UPDATE conversations SET place = 7 WHERE title IN ('chat 0', 'chat 1', 'chat 2')")
-        for word, found in (("text", records), ("chat", records), ("2x", records[2::10]), ("0x", records[::10])):
+        for word, found in (
+            ("text", conversations),
+            ("chat", conversations),
+            ("2x", conversations[2::10]),
+            ("0x", conversations[::10]),
+        ):
             hits = await store.search(ALICE, word, limit=1000)
-            assert len(hits) == len({hit.record.id for hit in hits})
-            assert {hit.record.id for hit in hits} == {record.id for record in found}
+            assert len(hits) == len({hit.conversation.id for hit in hits})
+            assert {hit.conversation.id for hit in hits} == {conversation.id for conversation in found}

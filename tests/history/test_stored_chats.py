@@ -282,9 +282,9 @@ def test_failed_resume_is_not_repeated(open_chat: Callable[..., Chat]) -> None:
 def test_stored_chat_belongs_to_programs(open_chat: Callable[..., Chat], url: str) -> None:
     chat = open_chat()
     chat.say("!text One.")
-    [record] = in_store(url, lambda store: store.list(PROGRAM))
-    assert (record.id, record.owner, record.expires_at) == (ID, "program", None)
-    assert record.output_tokens > 0
+    [conversation] = in_store(url, lambda store: store.list(PROGRAM))
+    assert (conversation.id, conversation.owner, conversation.expires_at) == (ID, "program", None)
+    assert conversation.output_tokens > 0
 
 
 def test_store_is_closed_with_its_last_chat(open_chat: Callable[..., Chat]) -> None:

@@ -29,7 +29,7 @@ from agent.errors import InputError, LocalModelError, combine_errors
 from agent.fetch import fetch
 from agent.history import Entry, Note
 from agent.history.codec import dump_entries, load_entries
-from agent.history.records import StoredText
+from agent.history.values import StoredText
 from agent.i18n.text import N_, _, alternatives, decimal, first_sentence, joined, listed, ngettext
 from agent.i18n.translator import LANGUAGES, Translator, negotiate, read_forms
 from agent.models.catalog import load_catalog
@@ -42,7 +42,7 @@ from agent.web.ui.composer.component import Composer
 from agent.web.ui.examples import TITLES
 from agent.web.ui.layout import i18n
 from agent.web.ui.page_text import SCRIPTS, WIDGETS
-from agent.web.ui.settings.component import Settings
+from agent.web.ui.settings.component import SettingsPanel
 from tests.conftest import ROOT, App, Visitor
 from tests.support import media_files
 
@@ -366,20 +366,20 @@ def test_page_speaks_visitor_language(visit: Visit, app: App, language: str) -> 
     expect(visitor.submit).to_have_attribute("aria-label", words.template(Composer.LABELS["send"]))
     expect(visitor.log).to_have_attribute("aria-label", words.template(SCRIPTS["chat"]))
     visitor.shot(f"words-empty-{language}")
-    page.get_by_role("button", name=words.template(Settings.LABELS["toggle"])).click()
+    page.get_by_role("button", name=words.template(SettingsPanel.LABELS["toggle"])).click()
     for name in ("system_message", "reasoning", "tools", "temperature", "max_tokens"):
-        expect(page.get_by_label(words.template(Settings.LABELS[name])).first).to_be_in_viewport()
-    expect(page.locator("#settings")).to_contain_text(words.template(Settings.LABELS["hold"]))
+        expect(page.get_by_label(words.template(SettingsPanel.LABELS[name])).first).to_be_in_viewport()
+    expect(page.locator("#settings")).to_contain_text(words.template(SettingsPanel.LABELS["hold"]))
     expect(page.locator("#tools")).to_contain_text(words(TOOL_SUPPORT["native"]))
     page.locator("#tools input").check()
-    expect(page.get_by_role("switch", name=words.template(Settings.LABELS["tools"]))).to_have_attribute(
+    expect(page.get_by_role("switch", name=words.template(SettingsPanel.LABELS["tools"]))).to_have_attribute(
         "aria-checked", "true"
     )
     visitor.shot(f"words-settings-{language}")
-    page.get_by_role("button", name=words.template(Settings.LABELS["toggle"])).click()
+    page.get_by_role("button", name=words.template(SettingsPanel.LABELS["toggle"])).click()
     visitor.ask('!reasoning Hm. !text Yes. !tool calculate {"expression": "1/0"}')
     titles = visitor.chat.locator(".answer > .bubble > details > summary")
-    expect(titles.nth(0)).to_contain_text(words.template(Settings.LABELS["reasoning"]))
+    expect(titles.nth(0)).to_contain_text(words.template(SettingsPanel.LABELS["reasoning"]))
     expect(titles.nth(1)).to_contain_text(words(tool_title("calculate")))
     expect(titles.nth(1)).to_contain_text(words(_("{expression} divides by zero", expression="'1/0'")))
     expect(visitor.chat.locator(".answer > .bubble")).to_have_count(4)  # reasoning, text, a tool, and text

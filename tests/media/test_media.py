@@ -353,13 +353,13 @@ async def test_generated_media_match_reload_and_return(server: Playing, tmp_path
     page = conversations(dialect.spec, Endpoint(server.url, "key"), tmp_path)
     live = await page.send(Visitor(owner=OWNER), None, {"text": "Draw."}, Choices())
     assert live is not None
-    views = [view async for view in watch(page, OWNER, live.conversation)]
+    views = [view async for view in watch(page, OWNER, live.conversation_id)]
     await live.run
     await asyncio.sleep(0)
-    assert (await view_of(page, OWNER, live.conversation)).turns == views[-1].turns
+    assert (await view_of(page, OWNER, live.conversation_id)).turns == views[-1].turns
     [id_] = _ids(str(views[-1].texts))
     assert (await page.media.read(OWNER, id_)).data == PNG
-    again = await page.send(Visitor(owner=OWNER), live.conversation, {"text": "And now?"}, Choices())
+    again = await page.send(Visitor(owner=OWNER), live.conversation_id, {"text": "And now?"}, Choices())
     assert again is not None
     assert (await again.run).finish_reason == "stop"
     assert list(arrived(server.requests[1].json)) == [("image/png", PNG)]

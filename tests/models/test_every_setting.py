@@ -1,7 +1,7 @@
 """Every setting has an effect: each key of app.toml and each documented variable changes something visible.
 
-The whole server, page or model manager is built from the settings, in this process. `shows` records which settings a
-test is about. The last tests compare that table with the settings and with the documentation.
+The whole server, page or model manager is built from the settings, in this process. `shows` conversations which
+settings a test is about. The last tests compare that table with the settings and with the documentation.
 """
 
 import asyncio
@@ -380,9 +380,9 @@ async def test_conversation_expires(write: Write, text: str, who: Visitor, kept:
     async with opened(settings) as page:
         await page.ask(who=who)
     async with aclosing(await SqliteStore.open(settings.data_dir / "history.sqlite")) as store:
-        [record] = await store.list(who.owner)
-    assert record.expires_at is not None
-    assert abs(record.expires_at - now() - kept) < timedelta(minutes=1)
+        [conversation] = await store.list(who.owner)
+    assert conversation.expires_at is not None
+    assert abs(conversation.expires_at - now() - kept) < timedelta(minutes=1)
 
 
 @shows("history.link_days", "public.links")
@@ -401,13 +401,13 @@ async def test_links_are_allowed_and_expire(write: Write, text: str, kept: timed
     settings = write(text)
     async with aclosing(await SqliteStore.open(settings.data_dir / "history.sqlite")) as store:
         entry = Entry(parent_id=None, message=ModelRequest([UserPromptPart("Hello")]))
-        record = await store.save(Conversation(owner="ann", head_id=entry.id), [entry])
+        conversation = await store.save(Conversation(owner="ann", head_id=entry.id), [entry])
         links = ChatLinks(store, settings)
         if kept is NotFound:
             with pytest.raises(NotFound):
-                await links.list("ann", record.id)
+                await links.list("ann", conversation.id)
             return
-        _, link = await links.create("ann", record.id, LinkChoices(days=links.default_days))
+        _, link = await links.create("ann", conversation.id, LinkChoices(days=links.default_days))
         assert link.expires_at == (link.created_at + kept if isinstance(kept, timedelta) else None)
 
 
@@ -535,7 +535,7 @@ async def test_full_chat_is_summarized_only_by_itself(write: Write, summaries: s
                 live = await page.conversations.send(ANN, chat or None, text, Choices(max_tokens=512))
                 assert live is not None
                 await live.wait_for_end()
-                chat = live.conversation
+                chat = live.conversation_id
             use = await page.conversations.window(ANN.owner, chat, Choices(max_tokens=512))
         assert use is not None
         assert (use.summary is not None) is is_made
@@ -1037,7 +1037,7 @@ def test_every_key_has_a_test_and_is_in_the_file(tmp_path: Path) -> None:
 
 
 class Asked(dict[str, str]):
-    """An environment that records which names are read."""
+    """An environment that conversations which names are read."""
 
     def __init__(self) -> None:
         self.names = set[str]()

@@ -73,7 +73,7 @@ async def test_answer_is_continued_once_and_counts_as_message(public: Conversati
 
     live = await public.send(ANN, None, {"text": "!length 5"}, Choices())
     assert live is not None
-    chat, first = live.conversation, await last(live.conversation)
+    chat, first = live.conversation_id, await last(live.conversation_id)
     await over()
     await public.continue_answer(ANN, chat, first, "!length 3", Choices())
     with pytest.raises(Conflict, match="still being written"):

@@ -84,9 +84,9 @@ class FailingStore(KeyValueStore):
         retention: Any = _FailingRetention(stored.retention, self._burn)
         self.retention = retention
 
-    async def save(self, record: Conversation, entries: Any = (), events: Any = None) -> Conversation:
+    async def save(self, conversation: Conversation, entries: Any = (), events: Any = None) -> Conversation:
         self._burn()
-        saved = await super().save(record, entries, events)
+        saved = await super().save(conversation, entries, events)
         self._burn()
         return saved
 
@@ -102,8 +102,8 @@ class _FailingRetention:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._retention, name)
 
-    async def erase(self, record: Conversation) -> bool:
+    async def erase(self, conversation: Conversation) -> bool:
         self._burn()
-        erased = await self._retention.erase(record)
+        erased = await self._retention.erase(conversation)
         self._burn()
         return erased

@@ -21,7 +21,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
 
 from agent.errors import AgentError, Conflict, HistoryError, NotFound
 from agent.history.contract import HistoryStore
-from agent.history.records import Conversation, Entry, RunEvent, RunEvents, now
+from agent.history.values import Conversation, Entry, RunEvent, RunEvents, now
 from agent.suspension.ledger import Ledger
 
 PROCESS_SECONDS = 60.0
@@ -320,9 +320,9 @@ async def titled(store: HistoryStore, title: str, *texts: str, owner: str = ALIC
     return await store.save(Conversation(owner=owner, title=title, head_id=entries[-1].id), entries)
 
 
-async def grown(store: HistoryStore, record: Conversation, entries: Sequence[Entry]) -> Conversation:
+async def grown(store: HistoryStore, conversation: Conversation, entries: Sequence[Entry]) -> Conversation:
     """Store further entries, of which the last one becomes the newest of the conversation."""
-    return await store.save(replace(record, head_id=entries[-1].id), entries)
+    return await store.save(replace(conversation, head_id=entries[-1].id), entries)
 
 
 def prompts(entries: Sequence[Entry]) -> list[Any]:
@@ -330,10 +330,12 @@ def prompts(entries: Sequence[Entry]) -> list[Any]:
     return [part.content for entry in entries for part in entry.message.parts if isinstance(part, UserPromptPart)]
 
 
-def batch(record: Conversation, first: int, *texts: str, run: str = "run", ended: bool = False) -> RunEvents:
+def batch(conversation: Conversation, first: int, *texts: str, run: str = "run", ended: bool = False) -> RunEvents:
     """Return events of a run in this conversation with these texts, numbered from `first`."""
     events = [RunEvent.of(number, {"type": "output_text", "content": text}) for number, text in enumerate(texts, first)]
-    return RunEvents(run_id=run, conversation_id=record.id, owner=record.owner, events=events, has_ended=ended)
+    return RunEvents(
+        run_id=run, conversation_id=conversation.id, owner=conversation.owner, events=events, has_ended=ended
+    )
 
 
 def contents(events: Sequence[RunEvent]) -> list[tuple[int, str]]:

@@ -17,16 +17,20 @@ FILE_STEPS = {"os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.truncate", "
 """What Python reports of the steps that change files, besides "open"."""
 
 
-def events_of(record: Conversation, number: int, *, run: str = "run", ended: bool = False) -> RunEvents:
+def events_of(conversation: Conversation, number: int, *, run: str = "run", ended: bool = False) -> RunEvents:
     """Return one event of a run with its number as its content."""
     event = RunEvent.of(number, {"content": str(number)})
-    return RunEvents(run_id=run, conversation_id=record.id, owner=record.owner, events=[event], has_ended=ended)
+    return RunEvents(
+        run_id=run, conversation_id=conversation.id, owner=conversation.owner, events=[event], has_ended=ended
+    )
 
 
-async def take_turn(store: HistoryStore, record: Conversation, turn: int, run: str) -> Conversation:
+async def take_turn(store: HistoryStore, conversation: Conversation, turn: int, run: str) -> Conversation:
     """Save some messages and an event at once."""
-    entries = chain(*(prompt(f"{turn}.{number}") for number in range(MESSAGES)), after=record.head_id)
-    return await store.save(replace(record, head_id=entries[-1].id), entries, events_of(record, turn + 1, run=run))
+    entries = chain(*(prompt(f"{turn}.{number}") for number in range(MESSAGES)), after=conversation.head_id)
+    return await store.save(
+        replace(conversation, head_id=entries[-1].id), entries, events_of(conversation, turn + 1, run=run)
+    )
 
 
 def kill_at_each_step(url: str) -> None:

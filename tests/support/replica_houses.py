@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agent.files.store import MediaStore
 from agent.history import HistoryStore
-from agent.history.records import LEASE_SECONDS
+from agent.history.values import LEASE_SECONDS
 from agent.models.catalog import ModelSpec
 from agent.providers.connection import Endpoint, ServedModel
 from agent.settings import LocalSettings, PublicSettings, Settings
@@ -152,7 +152,7 @@ async def begin(house: House, text: str) -> tuple[str, str]:
     """Send a message. Return the ids of the conversation and of the run."""
     live = await house.page.send(ANN, None, {"text": text}, Choices(tools=True))
     assert live is not None
-    return live.conversation, live.run_id
+    return live.conversation_id, live.run_id
 
 
 def words(first: int, last: int) -> str:

@@ -136,8 +136,8 @@ async def play_script(
     connection = FakeConnection(script, **more)
     runs: list[Run] = []
     agent = Agent(connection, tools=scripted_tools(lambda: runs[0].cancel()), limits=limits, system_message="Be brief.")
-    record = Conversation(owner=OWNER)
-    journal = StoreJournal(store, MediaStore(Path("nowhere")), record, Omitted())
+    conversation = Conversation(owner=OWNER)
+    journal = StoreJournal(store, MediaStore(Path("nowhere")), conversation, Omitted())
     context = earlier.run.context if earlier else None
     runs.append(run := agent.run(prompt, context=context, journal=journal, options=options))
     connection.played.cancel = run.cancel
@@ -145,4 +145,4 @@ async def play_script(
     async for response in run:
         fold_responses(bubbles, [response])
     assert run.result is not None
-    return Played(run, bubbles, await store.history(journal.record), connection)
+    return Played(run, bubbles, await store.history(journal.conversation), connection)

@@ -268,25 +268,25 @@ class Page:
             return found
         live = await page.send(ANN, self.conversation, {"text": text}, Choices(tools=True), None, message, others)
         assert live is not None
-        return live.conversation
+        return live.conversation_id
 
     async def _again(self, kind: str) -> None:
         world, process = self._world, self._world.process()
         page = process.page
-        record = await world.store.get(self.conversation or "", owner=ANN.owner)
-        asked = [entry for entry in await world.store.history(record) if _prompt_of(entry)]
+        conversation = await world.store.get(self.conversation or "", owner=ANN.owner)
+        asked = [entry for entry in await world.store.history(conversation) if _prompt_of(entry)]
         if not asked:
             return
         choices = Choices(tools=True)
         text = world.text()
         match kind:
             case "retry":
-                await process.answer(page.retry(ANN, record.id, asked[-1].id, choices))
+                await process.answer(page.retry(ANN, conversation.id, asked[-1].id, choices))
             case "edit":
-                await process.answer(page.edit(ANN, record.id, world.rng.choice(asked).id, text, choices))
+                await process.answer(page.edit(ANN, conversation.id, world.rng.choice(asked).id, text, choices))
                 self.texts.add(text)
             case _:
-                await process.answer(page.continue_answer(ANN, record.id, asked[-1].id, text, choices))
+                await process.answer(page.continue_answer(ANN, conversation.id, asked[-1].id, text, choices))
 
     async def finish(self) -> None:
         """Wait for the end of the answer, and ask for the rest of one whose process was lost, as a page does."""
@@ -363,13 +363,13 @@ async def _played(seed: int, folder: Path) -> None:
 
 async def _check(world: World, page: Page) -> None:
     """Check the laws of one conversation."""
-    record = await world.store.get(page.conversation or "", owner=ANN.owner)
-    entries = await world.store.entries(record)
+    conversation = await world.store.get(page.conversation or "", owner=ANN.owner)
+    entries = await world.store.entries(conversation)
     asked = [_prompt_of(entry) for entry in entries]
     assert page.texts <= {*asked}, "an acknowledged message was lost"
     parents = {entry.parent_id for entry in entries}
     for leaf in [entry for entry in entries if entry.id not in parents]:
-        path = await world.store.history(replace(record, head_id=leaf.id))
+        path = await world.store.history(replace(conversation, head_id=leaf.id))
         words = Counter(word for entry in path for word in _said(entry))
         assert not {word: times for word, times in words.items() if times > 1}, "a text is stored twice"
         assert_accepted(to_openai(prepare_messages([*(entry.message for entry in path), hello()])))

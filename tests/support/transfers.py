@@ -49,8 +49,8 @@ def zipped(files: Mapping[str, bytes]) -> bytes:
     return out.getvalue()
 
 
-async def exported(store: HistoryStore, media: MediaStore, records: Sequence[Conversation]) -> bytes:
-    return b"".join([piece async for piece in export_json(store, media, records)])
+async def exported(store: HistoryStore, media: MediaStore, conversations: Sequence[Conversation]) -> bytes:
+    return b"".join([piece async for piece in export_json(store, media, conversations)])
 
 
 @st.composite
@@ -64,8 +64,10 @@ def histories(draw: st.DrawFn) -> tuple[Conversation, list[Entry]]:
     ids = [entry.id for entry in entries]
     head = draw(st.sampled_from(ids)) if ids else None
     branches = tuple(draw(st.lists(st.sampled_from(ids), unique=True))) if ids else ()
-    record = Conversation(owner=OWNER, title=draw(TEXT), pinned=draw(st.booleans()), head_id=head, branches=branches)
-    return record, entries
+    conversation = Conversation(
+        owner=OWNER, title=draw(TEXT), pinned=draw(st.booleans()), head_id=head, branches=branches
+    )
+    return conversation, entries
 
 
 def _messages() -> st.SearchStrategy[ModelMessage]:
@@ -76,19 +78,22 @@ def _messages() -> st.SearchStrategy[ModelMessage]:
 
 
 async def stored(
-    store: HistoryStore, media: MediaStore, record: Conversation, entries: Sequence[Entry]
+    store: HistoryStore, media: MediaStore, conversation: Conversation, entries: Sequence[Entry]
 ) -> Conversation:
     """Store a conversation, with its files in the media store."""
     kept = [
         replace(
-            entry, message=await with_references(media, record.owner, entry.message, reference_of(record.id, entry.id))
+            entry,
+            message=await with_references(
+                media, conversation.owner, entry.message, reference_of(conversation.id, entry.id)
+            ),
         )
         for entry in entries
     ]
-    return await store.save(record, kept)
+    return await store.save(conversation, kept)
 
 
-def shape(record: Conversation, entries: Sequence[Entry], files: Mapping[str, bytes]) -> Any:
+def shape(conversation: Conversation, entries: Sequence[Entry], files: Mapping[str, bytes]) -> Any:
     """Return all of a conversation except its ids, which are replaced by their order."""
     order = {entry.id: number for number, entry in enumerate(entries)}
     names = {id_: files.get(id_, b"").hex() for id_ in sorted(files_named_in(entry.message for entry in entries))}
@@ -101,18 +106,18 @@ def shape(record: Conversation, entries: Sequence[Entry], files: Mapping[str, by
 
     return (
         replace(
-            record,
+            conversation,
             id="",
             owner="",
             revision=0,
             head_id=None,
             branches=(),
-            updated_at=record.created_at,
+            updated_at=conversation.created_at,
             source="",
             imported_at=None,
         ),
-        record.head_id and order[record.head_id],
-        [order[branch] for branch in record.branches],
+        conversation.head_id and order[conversation.head_id],
+        [order[branch] for branch in conversation.branches],
         [
             (
                 entry.parent_id and order[entry.parent_id],

@@ -102,10 +102,10 @@ def _with_turn(stored: Sequence[Turn], running: RunningTurn, renderer: TurnRende
     return Shown(turns=[*stored, turn], is_busy=live.ending is None)
 
 
-def unstored(owner: str = "owner", conversation: str = "conversation") -> StoreJournal:
+def unstored(owner: str = "owner", conversation_id: str = "conversation") -> StoreJournal:
     """Return a journal for the event log of a run that stores its messages nowhere."""
-    record = Conversation(id=conversation, owner=owner)
-    return StoreJournal(MemoryStore(), MediaStore(Path(mkdtemp())), record, Omitted())
+    conversation = Conversation(id=conversation_id, owner=owner)
+    return StoreJournal(MemoryStore(), MediaStore(Path(mkdtemp())), conversation, Omitted())
 
 
 @cache

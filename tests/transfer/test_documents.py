@@ -83,8 +83,8 @@ async def exporter_of(folder: Path, messages: Sequence[ModelMessage], **fields: 
         message=entries[-1].message,
         note=Note(ended="error", detail="The server <went> away.", model="large-model"),
     )
-    record = Conversation(owner=OWNER, title="Bread & water", head_id=entries[-1].id, **fields)
-    return Exporter(store, media, OWNER, ENGLISH), await stored(store, media, record, entries)
+    conversation = Conversation(owner=OWNER, title="Bread & water", head_id=entries[-1].id, **fields)
+    return Exporter(store, media, OWNER, ENGLISH), await stored(store, media, conversation, entries)
 
 
 async def text_of(download: Download) -> str:
@@ -96,8 +96,8 @@ async def bytes_of(download: Download) -> bytes:
 
 
 async def test_markdown_has_each_block_in_order(tmp_path: Path) -> None:
-    exporter, record = await exporter_of(tmp_path, everything())
-    download = await exporter.one(record.id, "markdown")
+    exporter, conversation = await exporter_of(tmp_path, everything())
+    download = await exporter.one(conversation.id, "markdown")
     assert download.name == "Bread _ water.zip"
     with zipfile.ZipFile(io.BytesIO(await bytes_of(download))) as archive:
         text = archive.read("Bread _ water.md").decode()
@@ -133,9 +133,9 @@ async def test_document_names_messages_of_other_branches(tmp_path: Path) -> None
     store, media = MemoryStore(), MediaStore(tmp_path / "media")
     entries = chain(prompt("1"), prompt("2"))
     other = Entry(parent_id=entries[0].id, message=prompt("3"))
-    record = Conversation(owner=OWNER, head_id=other.id, branches=(entries[1].id,))
-    await store.save(record, [*entries, other])
-    text = await text_of(await Exporter(store, media, OWNER, ENGLISH).one(record.id, "markdown"))
+    conversation = Conversation(owner=OWNER, head_id=other.id, branches=(entries[1].id,))
+    await store.save(conversation, [*entries, other])
+    text = await text_of(await Exporter(store, media, OWNER, ENGLISH).one(conversation.id, "markdown"))
     assert "1 message of another version is only in the JSON export" in text
     assert "\n2\n" not in text
 
@@ -147,14 +147,14 @@ class AliveStore(MemoryStore):
         super().__init__()
         self._alive, self.most, self.longest = set[int](), 0, 0
 
-    async def history(self, record: Conversation, **wanted: Any) -> list[Entry]:
-        return self._count(await super().history(record, **wanted))
+    async def history(self, conversation: Conversation, **wanted: Any) -> list[Entry]:
+        return self._count(await super().history(conversation, **wanted))
 
-    async def entries(self, record: Conversation) -> Sequence[Entry]:
-        return self._count([*await super().entries(record)])
+    async def entries(self, conversation: Conversation) -> Sequence[Entry]:
+        return self._count([*await super().entries(conversation)])
 
-    async def find(self, record: Conversation, **wanted: Any) -> Sequence[Entry]:
-        return self._count([*await super().find(record, **wanted)])
+    async def find(self, conversation: Conversation, **wanted: Any) -> Sequence[Entry]:
+        return self._count([*await super().find(conversation, **wanted)])
 
     def _count(self, entries: list[Entry]) -> list[Entry]:
         for entry in entries:
@@ -165,10 +165,10 @@ class AliveStore(MemoryStore):
         return entries
 
 
-def read_link(store: HistoryStore, record: Conversation, _media: MediaStore) -> AsyncIterator[str | bytes]:
+def read_link(store: HistoryStore, conversation: Conversation, _media: MediaStore) -> AsyncIterator[str | bytes]:
     async def pieces() -> AsyncIterator[str | bytes]:
         links = ChatLinks(store, Settings(local=LocalSettings(cache_dir=Path(os.devnull))))
-        token, _ = await links.create(OWNER, record.id, LinkChoices(days=None))
+        token, _ = await links.create(OWNER, conversation.id, LinkChoices(days=None))
         chat, site = await links.open(token), Site(title="Chat", root="http://x")
         async for piece in to_link_page(chat, "http://x/s/1", site, data_urls(nothing), ENGLISH):
             yield piece
@@ -181,8 +181,8 @@ async def nothing(_id: str) -> bytes | None:
 
 
 def read_export(form: Format) -> Callable[[HistoryStore, Conversation, MediaStore], AsyncIterator[str | bytes]]:
-    async def pieces(store: HistoryStore, record: Conversation, media: MediaStore) -> AsyncIterator[str | bytes]:
-        async for piece in (await Exporter(store, media, OWNER, ENGLISH).one(record.id, form)).pieces:
+    async def pieces(store: HistoryStore, conversation: Conversation, media: MediaStore) -> AsyncIterator[str | bytes]:
+        async for piece in (await Exporter(store, media, OWNER, ENGLISH).one(conversation.id, form)).pieces:
             yield piece
 
     return pieces
@@ -200,10 +200,10 @@ async def test_long_chat_is_read_by_page(tmp_path: Path, name: str, turns: int) 
     asked = [prompt(f"question {number}.") for number in range(turns)]
     messages = [one for pair in zip(asked, answers, strict=False) for one in pair] + answers[turns:]
     entries = chain(*messages)
-    record = await store.save(Conversation(owner=OWNER, head_id=entries[-1].id), entries)
+    conversation = await store.save(Conversation(owner=OWNER, head_id=entries[-1].id), entries)
     del entries, messages, answers, asked
     out = b"".join(
-        [one if isinstance(one, bytes) else one.encode() async for one in READINGS[name](store, record, media)]
+        [one if isinstance(one, bytes) else one.encode() async for one in READINGS[name](store, conversation, media)]
     )
     places = [out.find(b"answer %d." % number) for number in range(800 - turns)]
     assert -1 not in places
@@ -219,16 +219,16 @@ async def test_page_is_bounded_by_its_own_bytes(tmp_path: Path, name: str, monke
         monkeypatch.setattr(module, "PAGE_BYTES", 20_000)
     short, long = ([ModelResponse([TextPart("word " * words)])] * 45 for words in (1, 1_000))
     entries = chain(prompt(), *short, *long, *short)
-    record = await store.save(Conversation(owner=OWNER, head_id=entries[-1].id), entries)
-    out = [piece async for piece in READINGS[name](store, record, media)]
+    conversation = await store.save(Conversation(owner=OWNER, head_id=entries[-1].id), entries)
+    out = [piece async for piece in READINGS[name](store, conversation, media)]
     assert sum(map(len, out)) > 200_000
     assert 20_000 <= store.longest < 26_000
 
 
 async def test_continued_answer_is_one_text(tmp_path: Path) -> None:
     halves = [ModelResponse([TextPart(text)], model_name="large-model") for text in ("One sen", "tence.")]
-    exporter, record = await exporter_of(tmp_path, [prompt(), *halves])
-    assert "One sentence." in await text_of(await exporter.one(record.id, "markdown"))
+    exporter, conversation = await exporter_of(tmp_path, [prompt(), *halves])
+    assert "One sentence." in await text_of(await exporter.one(conversation.id, "markdown"))
 
 
 @pytest.mark.parametrize(
@@ -268,8 +268,8 @@ async def test_nothing_in_a_message_becomes_markup(tmp_path: Path) -> None:
         ModelRequest([ToolReturnPart(HOSTILE, HOSTILE, "c")]),
         ModelResponse([TextPart("x")], model_name=HOSTILE),
     ]
-    exporter, record = await exporter_of(tmp_path, messages)
-    page = await text_of(await exporter.one(record.id, "html"))
+    exporter, conversation = await exporter_of(tmp_path, messages)
+    page = await text_of(await exporter.one(conversation.id, "html"))
     body = page[page.index("<body>") :]
     for mark in ("<script", "<img", "<iframe", "<style", "<svg", "<!--", "<b>", 'href="javascript', 'href="data'):
         assert mark not in body, mark
@@ -281,24 +281,24 @@ class DeletingStore(MemoryStore):
 
     doomed, reads = "", 0
 
-    async def _count(self, record: Conversation) -> None:
-        if record.id == self.doomed:
+    async def _count(self, conversation: Conversation) -> None:
+        if conversation.id == self.doomed:
             self.reads -= 1
             if self.reads < 0:
                 self.doomed = ""
-                await self.delete(record.id, owner=record.owner)
+                await self.delete(conversation.id, owner=conversation.owner)
 
-    async def history(self, record: Conversation, **wanted: Any) -> list[Entry]:
-        await self._count(record)
-        return await super().history(record, **wanted)
+    async def history(self, conversation: Conversation, **wanted: Any) -> list[Entry]:
+        await self._count(conversation)
+        return await super().history(conversation, **wanted)
 
-    async def find(self, record: Conversation, **wanted: Any) -> Sequence[Entry]:
-        await self._count(record)
-        return await super().find(record, **wanted)
+    async def find(self, conversation: Conversation, **wanted: Any) -> Sequence[Entry]:
+        await self._count(conversation)
+        return await super().find(conversation, **wanted)
 
-    async def following(self, record: Conversation, entry_id: str | None) -> Sequence[str]:
-        await self._count(record)
-        return await super().following(record, entry_id)
+    async def following(self, conversation: Conversation, entry_id: str | None) -> Sequence[str]:
+        await self._count(conversation)
+        return await super().following(conversation, entry_id)
 
 
 def chats_in(data: bytes, form: Format) -> set[str]:
@@ -329,8 +329,8 @@ async def test_chat_that_is_deleted_during_its_export_never_looks_complete(
         exporter = Exporter(store, MediaStore(tmp_path), OWNER, ENGLISH)
         for title in ("first", "doomed", "last"):
             entries = chain(*(prompt(f"message {number}") for number in range(5)))
-            record = await store.save(Conversation(owner=OWNER, title=title, head_id=entries[-1].id), entries)
-            store.doomed = record.id if title == "doomed" else store.doomed
+            conversation = await store.save(Conversation(owner=OWNER, title=title, head_id=entries[-1].id), entries)
+            store.doomed = conversation.id if title == "doomed" else store.doomed
         store.reads = reads
         try:
             data = await bytes_of(await (exporter.one(store.doomed, form) if is_one else exporter.all(form)))
@@ -349,11 +349,11 @@ async def test_chat_that_is_deleted_during_its_export_never_looks_complete(
 async def test_deleted_attachment_is_said(tmp_path: Path) -> None:
     store, media = MemoryStore(), MediaStore(tmp_path / "media")
     entries = chain(ModelRequest([UserPromptPart([BinaryContent(picture("PNG"), media_type="image/png")])]))
-    record = await stored(store, media, Conversation(owner=OWNER, head_id=entries[0].id), entries)
-    await media.remove_references(OWNER, references_in(record.id, await store.entries(record)))
+    conversation = await stored(store, media, Conversation(owner=OWNER, head_id=entries[0].id), entries)
+    await media.remove_references(OWNER, references_in(conversation.id, await store.entries(conversation)))
     exporter = Exporter(store, media, OWNER, ENGLISH)
     for form in ("html", "markdown"):
-        download = await exporter.one(record.id, form)
+        download = await exporter.one(conversation.id, form)
         data = await bytes_of(download)
         if download.media_type == "application/zip":
             with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -373,8 +373,8 @@ async def test_steps_are_one_fold_and_failures_are_seen(tmp_path: Path) -> None:
         ModelResponse([TextPart("Between."), ThinkingPart("Alone.")]),
         ModelResponse([TextPart("Done.")]),
     ]
-    exporter, record = await exporter_of(tmp_path, [prompt("Go"), *answers])
-    page = await text_of(await exporter.one(record.id, "html"))
+    exporter, conversation = await exporter_of(tmp_path, [prompt("Go"), *answers])
+    page = await text_of(await exporter.one(conversation.id, "html"))
     first, _, rest = page.partition("Between.")
     assert first.count("<summary>") == 6
     assert "<details><summary>Thought · 2 tools · 1 failed</summary><details>" in first
@@ -392,8 +392,8 @@ async def test_refused_call_is_no_failure(tmp_path: Path) -> None:
         ModelRequest([refused]),
         ModelResponse([TextPart("Then not.")]),
     ]
-    exporter, record = await exporter_of(tmp_path, [prompt("Go"), *answers])
-    page = await text_of(await exporter.one(record.id, "html"))
+    exporter, conversation = await exporter_of(tmp_path, [prompt("Go"), *answers])
+    page = await text_of(await exporter.one(conversation.id, "html"))
     assert "The user refused this call." in page
     assert "failed" not in page
 
@@ -410,15 +410,15 @@ async def test_question_and_answer_are_read_without_a_click(tmp_path: Path) -> N
         ModelRequest([failed]),
         ModelResponse([TextPart("Done.")], model_name="small-model"),
     ]
-    exporter, record = await exporter_of(tmp_path, [prompt("Go"), *answers])
-    page = await text_of(await exporter.one(record.id, "html"))
+    exporter, conversation = await exporter_of(tmp_path, [prompt("Go"), *answers])
+    page = await text_of(await exporter.one(conversation.id, "html"))
     first, _, rest = page.partition('<p class="question">Which &lt;one&gt;?</p>\n</section>\n<section class="user">')
     assert "<details" not in first
     yours, _, rest = rest.partition('<section class="model">\n<h2>small-model</h2>')
     assert "*mine*" in yours
     assert "<details" not in yours
     assert "Question · failed: Nobody can be asked here" in rest
-    written = await text_of(await exporter.one(record.id, "md"))
+    written = await text_of(await exporter.one(conversation.id, "md"))
     assert "> Which \\<one\\>?\n\n## You\n\n*mine*\n\n## small-model" in written
 
 
@@ -455,9 +455,9 @@ async def no_file(_: str) -> bytes | None:
 
 async def page_of(folder: Path) -> Path:
     """Write the page of a conversation with every kind of block and hostile texts."""
-    exporter, record = await exporter_of(folder, [*everything(), prompt(HOSTILE), *everything()[-1:]])
+    exporter, conversation = await exporter_of(folder, [*everything(), prompt(HOSTILE), *everything()[-1:]])
     file = folder / "page.html"
-    file.write_bytes(await bytes_of(await exporter.one(record.id, "html")))
+    file.write_bytes(await bytes_of(await exporter.one(conversation.id, "html")))
     return file
 
 

@@ -43,8 +43,8 @@ def one(value: object, folder: Path, **files: bytes) -> tuple[ImportedConversati
     return found.read(), dict(reader.left_out)
 
 
-def shown(conversation: ImportedConversation) -> list[Entry]:
-    return branch(conversation.entries, conversation.record.head_id)
+def shown(imported: ImportedConversation) -> list[Entry]:
+    return branch(imported.entries, imported.conversation.head_id)
 
 
 def parts_of(entries: Sequence[Entry], kind: type[Any]) -> list[Any]:
@@ -72,7 +72,7 @@ def chatgpt(*nodes: dict[str, Any], current: str | None = None, **more: Any) -> 
 
 
 def test_chatgpt_branches(tmp_path: Path) -> None:
-    conversation, left_out = one(
+    imported, left_out = one(
         chatgpt(
             node("u", "root", "user", "How long does dough rest?"),
             node("a1", "u", "assistant", "An hour."),
@@ -83,16 +83,16 @@ def test_chatgpt_branches(tmp_path: Path) -> None:
         ),
         tmp_path,
     )
-    record = conversation.record
-    assert texts_of(shown(conversation)) == ["How long does dough rest?", "A day.", "Why?"]
-    others = [texts_of(branch(conversation.entries, end)) for end in record.branches]
+    conversation = imported.conversation
+    assert texts_of(shown(imported)) == ["How long does dough rest?", "A day.", "Why?"]
+    others = [texts_of(branch(imported.entries, end)) for end in conversation.branches]
     assert sorted(others) == [
         ["How long does dough rest?", "A day.", "Where?"],
         ["How long does dough rest?", "An hour."],
     ]
-    assert record.title == "Bread"
-    assert record.updated_at == datetime.fromtimestamp(1.7e9 + 60, UTC)
-    assert [entry.note.model for entry in shown(conversation)] == ["", "gpt-y", ""]
+    assert conversation.title == "Bread"
+    assert conversation.updated_at == datetime.fromtimestamp(1.7e9 + 60, UTC)
+    assert [entry.note.model for entry in shown(imported)] == ["", "gpt-y", ""]
     assert left_out == {}
 
 
@@ -336,7 +336,7 @@ def test_claude_pages_and_summaries_are_kept(tmp_path: Path) -> None:
 
 def test_claude_list_with_attachments(tmp_path: Path) -> None:
     attached = [{"file_name": "plan.txt", "extracted_content": "by train"}]
-    conversation, left_out = one(
+    imported, left_out = one(
         claude(
             said("1", "human", words("Read this"), attachments=attached, files=[{"file_name": "map.png"}]),
             said("2", "assistant", {"type": "thinking", "thinking": "Hm."}, words("A train."), {"type": "flag"}),
@@ -344,13 +344,13 @@ def test_claude_list_with_attachments(tmp_path: Path) -> None:
         ),
         tmp_path,
     )
-    entries = shown(conversation)
+    entries = shown(imported)
     [first, answer, third] = entries
     assert "by train" in texts_of([first])[1]
     assert texts_of([answer, third]) == ["A train.", "Old form"]
     assert [part.content for part in parts_of(entries, ThinkingPart)] == ["Hm."]
-    assert conversation.record.title == "Trip"
-    assert conversation.record.created_at == datetime(2026, 1, 2, 3, 4, 5, 678000, UTC)
+    assert imported.conversation.title == "Trip"
+    assert imported.conversation.created_at == datetime(2026, 1, 2, 3, 4, 5, 678000, UTC)
     assert left_out == {"missing file": 1, "unknown part": 1}
 
 
@@ -358,7 +358,7 @@ def test_claude_tree_and_tools(tmp_path: Path) -> None:
     root = "00000000-0000-4000-8000-000000000000"
     call = {"type": "tool_use", "id": "t1", "name": "search", "input": {"q": "bus"}}
     result = {"type": "tool_result", "tool_use_id": "t1", "content": [words("line 7")], "is_error": False}
-    conversation, left_out = one(
+    imported, left_out = one(
         claude(
             said("1", "human", words("Bus?"), parent_message_uuid=root),
             said("2", "assistant", words("Let me look."), call, result, words("Line 7."), parent_message_uuid="1"),
@@ -368,11 +368,11 @@ def test_claude_tree_and_tools(tmp_path: Path) -> None:
         ),
         tmp_path,
     )
-    entries = shown(conversation)
+    entries = shown(imported)
     assert texts_of(entries) == ["Bus?", "Let me look.", "line 7", "Line 7."]
     assert [isinstance(entry.message, ModelResponse) for entry in entries] == [False, True, False, True]
     assert parts_of(entries, ToolCallPart)[0].args == {"q": "bus"}
-    assert [texts_of(branch(conversation.entries, end)) for end in conversation.record.branches] == [["Tram?"]]
+    assert [texts_of(branch(imported.entries, end)) for end in imported.conversation.branches] == [["Tram?"]]
     assert left_out == {"internal message": 1}
 
 
@@ -407,7 +407,7 @@ def test_claude_results_without_ids_are_paired(tmp_path: Path) -> None:
 def test_claude_results_in_the_next_message_are_paired(tmp_path: Path) -> None:
     calls = [{"type": "tool_use", "id": id_, "name": id_, "input": {}} for id_ in ("a", "b")]
     results = [{"type": "tool_result", "tool_use_id": id_, "content": f"for {id_}"} for id_ in ("b", "a")]
-    conversation, left_out = one(
+    imported, left_out = one(
         claude(
             said("1", "human", words("Go")),
             said("2", "assistant", *calls, parent_message_uuid="1"),
@@ -418,10 +418,10 @@ def test_claude_results_in_the_next_message_are_paired(tmp_path: Path) -> None:
         ),
         tmp_path,
     )
-    found = {part.tool_call_id: part.content for part in parts_of(shown(conversation), ToolReturnPart)}
+    found = {part.tool_call_id: part.content for part in parts_of(shown(imported), ToolReturnPart)}
     assert found == {"a": "for a", "b": "for b"}
-    assert texts_of(shown(conversation)) == ["Go", "for b", "for a", "And then?"]
-    assert len(conversation.record.branches) == 1
+    assert texts_of(shown(imported)) == ["Go", "for b", "for a", "And then?"]
+    assert len(imported.conversation.branches) == 1
     assert left_out == {}
 
 
@@ -464,7 +464,7 @@ def wrote(id_: str, parent: str | None, role: str, content: Any, **more: Any) ->
 def test_open_webui_branches_and_files(tmp_path: Path) -> None:
     picture = "data:image/png;base64," + b64encode(random_png()).decode()
     document = {"type": "file", "name": "list.txt", "file": {"data": {"content": "leek"}}}
-    conversation, left_out = one(
+    imported, left_out = one(
         open_webui(
             wrote("1", None, "user", "What is it?", files=[{"type": "image", "url": picture}, document]),
             wrote("2", "1", "assistant", "Soup.", model="llama"),
@@ -477,13 +477,13 @@ def test_open_webui_branches_and_files(tmp_path: Path) -> None:
         ),
         tmp_path,
     )  # fmt: skip
-    entries = shown(conversation)
+    entries = shown(imported)
     assert texts_of(entries)[0] == "What is it?"
     assert "leek" in texts_of(entries)[1]
     assert texts_of(entries)[-1] == "Soup."
-    [source] = conversation.files.values()
+    [source] = imported.files.values()
     assert source.media_type == "image/png"
-    assert len(conversation.record.branches) == 2
+    assert len(imported.conversation.branches) == 2
     assert left_out == {"foreign link": 1, "missing file": 1, "internal message": 1}
 
 
@@ -554,10 +554,10 @@ def test_open_webui_merged_answers_files_and_names(tmp_path: Path) -> None:
         wrote("2", None, "assistant", "Soup.", modelName="Llama", merged=merged, code_executions=[{"code": "x"}]),
         wrote("3", None, "assistant", "Stew.", model="mistral", statusHistory=[{"action": "web_search", "done": True}]),
     ]
-    conversation, left_out = one(open_webui(*messages, models=["a", "b"], files=files, tags=[{"name": "x"}]), tmp_path)
-    assert {entry.note.model for entry in conversation.entries} == {"", "Llama", "mistral"}
-    ends = [conversation.record.head_id, *conversation.record.branches]
-    texts = [texts_of(branch(conversation.entries, end)) for end in ends]
+    imported, left_out = one(open_webui(*messages, models=["a", "b"], files=files, tags=[{"name": "x"}]), tmp_path)
+    assert {entry.note.model for entry in imported.entries} == {"", "Llama", "mistral"}
+    ends = [imported.conversation.head_id, *imported.conversation.branches]
+    texts = [texts_of(branch(imported.entries, end)) for end in ends]
     assert sorted(texts) == [["Q", "Both say soup."], ["Q", "Soup."], ["Q", "Stew."]]
     assert left_out == {"missing file": 2, "unknown part": 2, "tags": 1}
 
@@ -626,21 +626,21 @@ def test_times_of_all_forms(tmp_path: Path, time: Any) -> None:
         *claude(said("1", "human", words("Hi"), created_at=time), created_at=time, updated_at=time),
         {**open_webui(wrote("1", None, "user", "Hi", timestamp=time))[0], "created_at": time, "updated_at": time},
     ]
-    for conversation in (found.read() for found in found_in(exports, tmp_path)[0]):
-        record, [entry] = conversation.record, conversation.entries
+    for imported in (found.read() for found in found_in(exports, tmp_path)[0]):
+        conversation, [entry] = imported.conversation, imported.entries
         [prompt] = entry.message.parts
-        times = {record.created_at, record.updated_at, entry.note.at, prompt.timestamp}
+        times = {conversation.created_at, conversation.updated_at, entry.note.at, prompt.timestamp}
         assert times == {datetime(2024, 3, 5, 12, tzinfo=UTC)}
 
 
 @pytest.mark.parametrize("time", [None, 0, -1, "soon", [1], {"at": 1}, True, 1e308, "9999-12-31"], ids=str)
 def test_message_without_a_time_has_that_of_the_one_before(tmp_path: Path, time: Any) -> None:
-    conversation, _ = one(
+    imported, _ = one(
         chatgpt(node("u", "root", "user", "Hi"), node("a", "u", "assistant", "Oh", create_time=time)), tmp_path
     )
-    first, second = conversation.entries
+    first, second = imported.entries
     assert second.note.at == first.note.at or (time == "9999-12-31" and second.note.at <= now())
-    assert conversation.record.updated_at == datetime.fromtimestamp(1.7e9 + 60, UTC)
+    assert imported.conversation.updated_at == datetime.fromtimestamp(1.7e9 + 60, UTC)
 
 
 def test_labels_are_kept_or_named(tmp_path: Path) -> None:
@@ -651,7 +651,7 @@ def test_labels_are_kept_or_named(tmp_path: Path) -> None:
          "meta": {"tags": ["soup"]}},
     ]  # fmt: skip
     found, reader = found_in(exports, tmp_path)
-    assert [one.read().record.pinned for one in found] == [True] * 3
+    assert [one.read().conversation.pinned for one in found] == [True] * 3
     assert dict(reader.left_out) == {"archived state": 2, "folder": 3, "tags": 1}
     assert "the folders of 3 chats" in [str(text) for text in left_out_texts(reader.left_out)]
 
@@ -711,7 +711,7 @@ def test_odd_values_lose_no_other_chat(tmp_path: Path, data: st.DataObject) -> N
     found, _ = found_in([*good[:number], odd, *good[number + 1 :]], tmp_path)
     assert len(found) >= len(good) - (path in WHOLE)
     for each in found:
-        dump_conversation(each.read().record)
+        dump_conversation(each.read().conversation)
         to_turns(shown(each.read()))
 
 

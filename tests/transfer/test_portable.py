@@ -77,18 +77,18 @@ def test_zip_that_unpacks_to_far_more_is_refused(tmp_path: Path) -> None:
 @given(history=histories())
 async def test_round_trip_loses_nothing(tmp_path: Path, history: tuple[Conversation, list[Entry]]) -> None:
     store, media = MemoryStore(), MediaStore(tmp_path / "media")
-    record = await stored(store, media, *history)
-    entries = await store.entries(record)
-    [found], reader = found_in(await exported(store, media, [record]), tmp_path)
+    conversation = await stored(store, media, *history)
+    entries = await store.entries(conversation)
+    [found], reader = found_in(await exported(store, media, [conversation]), tmp_path)
     imported = found.read()
     files = {id_: source.read() for id_, source in imported.files.items()}
-    before = shape(record, entries, await files_of(media, OWNER, entries))
+    before = shape(conversation, entries, await files_of(media, OWNER, entries))
     # Entries can have another order, with parents first. The order of the messages that are drawn is such an order.
-    after = shape(imported.record, in_order_of(entries, imported.entries), files)
+    after = shape(imported.conversation, in_order_of(entries, imported.entries), files)
     assert repr(after) == repr(before)
     assert not reader.left_out
-    old = {record.id, *(entry.id for entry in entries), *files_named_in(entry.message for entry in entries)}
-    new = {imported.record.id, *(entry.id for entry in imported.entries), *imported.files}
+    old = {conversation.id, *(entry.id for entry in entries), *files_named_in(entry.message for entry in entries)}
+    new = {imported.conversation.id, *(entry.id for entry in imported.entries), *imported.files}
     assert old.isdisjoint(new)
 
 
@@ -112,9 +112,12 @@ async def test_many_conversations_and_pins(tmp_path: Path) -> None:
         entries = chain(prompt(title))
         await store.save(Conversation(owner=OWNER, title=title, pinned=title == "one", head_id=entries[0].id), entries)
     found, _ = found_in(await exported(store, media, await store.list(OWNER)), tmp_path)
-    records = [one.read().record for one in found]
-    assert {(record.title, record.pinned) for record in records} == {("one", True), ("two", False)}
-    assert {record.owner for record in records} == {""}
+    conversations = [one.read().conversation for one in found]
+    assert {(conversation.title, conversation.pinned) for conversation in conversations} == {
+        ("one", True),
+        ("two", False),
+    }
+    assert {conversation.owner for conversation in conversations} == {""}
     await store.aclose()
 
 
@@ -122,21 +125,21 @@ async def test_deleted_attachment_is_reported(tmp_path: Path) -> None:
     store, media = MemoryStore(), MediaStore(tmp_path / "media")
     message = ModelRequest([UserPromptPart(["Look:", BinaryContent(random_png(), media_type="image/png")])])
     entries = chain(message)
-    record = await stored(store, media, Conversation(owner=OWNER, head_id=entries[0].id), entries)
+    conversation = await stored(store, media, Conversation(owner=OWNER, head_id=entries[0].id), entries)
     await media.remove_unused(OWNER, [*await media.files(OWNER)], float("inf"))
-    [found], reader = found_in(await exported(store, media, [record]), tmp_path)
+    [found], reader = found_in(await exported(store, media, [conversation]), tmp_path)
     assert dict(reader.left_out) == {"missing file": 1}
     [entry] = found.read().entries
     assert files_named_in([entry.message]).isdisjoint(
-        files_named_in(one.message for one in await store.entries(record))
+        files_named_in(one.message for one in await store.entries(conversation))
     )
 
 
 async def test_export_names_no_owner(tmp_path: Path) -> None:
     store, media = MemoryStore(), MediaStore(tmp_path / "media")
     entries = chain(prompt())
-    record = await store.save(Conversation(owner=OWNER, head_id=entries[0].id), entries)
-    assert OWNER not in (await exported(store, media, [record])).decode()
+    conversation = await store.save(Conversation(owner=OWNER, head_id=entries[0].id), entries)
+    assert OWNER not in (await exported(store, media, [conversation])).decode()
 
 
 def element(**changes: Any) -> list[dict[str, Any]]:
@@ -237,12 +240,12 @@ async def test_branch_leads_to_the_same_texts(tmp_path: Path) -> None:
     store, media = MemoryStore(), MediaStore(tmp_path / "media")
     first = chain(prompt("1"), prompt("2"))
     other = [Entry(parent_id=first[0].id, message=prompt("3"), note=Note(ended="stop"))]
-    record = Conversation(owner=OWNER, head_id=other[0].id, branches=(first[1].id,))
-    record = await store.save(record, [*first, *other])
-    [found], _ = found_in(await exported(store, media, [record]), tmp_path)
+    conversation = Conversation(owner=OWNER, head_id=other[0].id, branches=(first[1].id,))
+    conversation = await store.save(conversation, [*first, *other])
+    [found], _ = found_in(await exported(store, media, [conversation]), tmp_path)
     imported = found.read()
-    assert texts_of(branch(imported.entries, imported.record.head_id)) == ["1", "3"]
-    assert texts_of(branch(imported.entries, imported.record.branches[0])) == ["1", "2"]
+    assert texts_of(branch(imported.entries, imported.conversation.head_id)) == ["1", "3"]
+    assert texts_of(branch(imported.entries, imported.conversation.branches[0])) == ["1", "2"]
 
 
 async def peaks(folder: Path, count: int) -> tuple[int, int]:
@@ -321,8 +324,8 @@ def ours(*contents: bytes) -> bytes:
         parent = b'"%d"' % (number - 1) if number else b"null"
         message = b'{"kind":"request","parts":[%s]}' % part
         entries.append(b'{"id":"%d","parent_id":%s,"message":%s,"note":{}}' % (number, parent, message))
-    record = b'{"id":"c","title":"t","head_id":"%d"}' % (len(contents) - 1)
-    return b'[{"switchboard":1},{"conversation":%s,"entries":[%s]}]' % (record, b",".join(entries))
+    conversation = b'{"id":"c","title":"t","head_id":"%d"}' % (len(contents) - 1)
+    return b'[{"switchboard":1},{"conversation":%s,"entries":[%s]}]' % (conversation, b",".join(entries))
 
 
 @pytest.mark.slow

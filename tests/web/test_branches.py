@@ -41,7 +41,7 @@ class House:
         self.media = MediaStore(folder)
         quota = StorageQuota(limits, self.store, self.media, folder)
         self.branches = Branches(self.store, self.media, quota, FOR_EVER, self.is_answered)
-        self.record = Conversation(owner="ann", title="Numbers")
+        self.conversation = Conversation(owner="ann", title="Numbers")
 
     async def is_answered(self, conversation: str, _: str) -> bool:
         return conversation in self.busy
@@ -50,14 +50,14 @@ class House:
         """Store a message after this entry and its answer. Return the message's id."""
         prompt = Entry(parent_id=after, message=ModelRequest([UserPromptPart(text)]))
         answer = Entry(parent_id=prompt.id, message=ModelResponse([TextPart(f"To {text}")]), note=Note(ended="stop"))
-        record = branch(self.record, answer.id)
-        self.record = await self.store.save(record, [prompt, answer])
+        conversation = branch(self.conversation, answer.id)
+        self.conversation = await self.store.save(conversation, [prompt, answer])
         return prompt.id
 
     async def shown(self, conversation: str = "", owner: str = "ann") -> list[str]:
         """Return the texts of the visitor's messages on the branch that is shown."""
-        self.record = await self.store.get(conversation or self.record.id, owner=owner)
-        return [message_text(entry) for entry in await self.store.history(self.record) if is_prompt(entry)]
+        self.conversation = await self.store.get(conversation or self.conversation.id, owner=owner)
+        return [message_text(entry) for entry in await self.store.history(self.conversation) if is_prompt(entry)]
 
 
 @pytest.fixture
@@ -67,16 +67,16 @@ def house(tmp_path: Path) -> House:
 
 async def test_chosen_version_shows_what_followed_it_last(house: House) -> None:
     first = await house.turn("one")
-    await house.turn("two", after=house.record.head_id)
+    await house.turn("two", after=house.conversation.head_id)
     edited = await house.turn("other")
     assert await house.shown() == ["other"]
     other = await house.store.save(Conversation(owner="ann"))
-    await house.branches.choose("ann", house.record.id, first)
+    await house.branches.choose("ann", house.conversation.id, first)
     assert await house.shown() == ["one", "two"]
-    assert [one.id for one in await house.store.list("ann")] == [other.id, house.record.id], "the chat moved up"
-    await house.branches.choose("ann", house.record.id, edited)
+    assert [one.id for one in await house.store.list("ann")] == [other.id, house.conversation.id], "the chat moved up"
+    await house.branches.choose("ann", house.conversation.id, edited)
     assert await house.shown() == ["other"]
-    versions = versions_in(await house.store.entries(house.record))
+    versions = versions_in(await house.store.entries(house.conversation))
     ids = (first, edited)
     assert versions == {id_: TurnVersions(question=MessageVersions(ids, number)) for number, id_ in enumerate(ids, 1)}
 
@@ -84,12 +84,12 @@ async def test_chosen_version_shows_what_followed_it_last(house: House) -> None:
 async def test_message_that_was_left_last_returns(house: House) -> None:
     """Of several messages that were taken back in one place, redo shows the one that was shown last."""
     await house.turn("one")
-    place = house.record.head_id
+    place = house.conversation.head_id
     ids = [await house.turn(text, after=place) for text in ("two", "three")]
     for id_ in (*ids, *reversed(ids)):
-        await house.branches.choose("ann", house.record.id, id_)
-        record = await house.store.get(house.record.id, owner="ann")
-        undone = await house.store.save(branch(record, place))
+        await house.branches.choose("ann", house.conversation.id, id_)
+        conversation = await house.store.get(house.conversation.id, owner="ann")
+        undone = await house.store.save(branch(conversation, place))
         assert await hidden_after(house.store, undone, await house.store.entries(undone)) == id_
 
 
@@ -98,8 +98,8 @@ async def test_versions_of_question_and_answer_are_counted_apart(house: House) -
     again = await house.turn("one")
     other = await house.turn("two")
     last = await house.turn("one")
-    below = await house.turn("below", after=house.record.head_id)
-    versions = versions_in(await house.store.entries(house.record))
+    below = await house.turn("below", after=house.conversation.head_id)
+    versions = versions_in(await house.store.entries(house.conversation))
     questions, answers = (last, other), (first, again, last)
     assert versions == {
         **{
@@ -113,14 +113,14 @@ async def test_versions_of_question_and_answer_are_counted_apart(house: House) -
 
 async def test_copy_has_the_turns_up_to_the_answer(house: House) -> None:
     first = await house.turn("one")
-    second = await house.turn("two", after=house.record.head_id)
-    await house.turn("three", after=house.record.head_id)
-    original = house.record
+    second = await house.turn("two", after=house.conversation.head_id)
+    await house.turn("three", after=house.conversation.head_id)
+    original = house.conversation
     copied = await house.branches.copy(ANN, original.id, second)
     assert copied != original.id
     assert await house.shown(copied) == ["one", "two"]
-    assert house.record.title == "Numbers (2)"
-    assert len(await house.store.history(house.record)) == 4
+    assert house.conversation.title == "Numbers (2)"
+    assert len(await house.store.history(house.conversation)) == 4
     assert await house.shown(original.id) == ["one", "two", "three"]
     await house.store.delete(original.id, owner="ann")
     assert await house.shown(copied) == ["one", "two"]
@@ -129,7 +129,7 @@ async def test_copy_has_the_turns_up_to_the_answer(house: House) -> None:
 
 async def test_each_branch_has_a_title_of_its_own(house: House) -> None:
     first = await house.turn("one")
-    original = house.record.id
+    original = house.conversation.id
     branches = [await house.branches.copy(ANN, original, first) for _ in range(2)]
     [entry, _] = await house.store.history(await house.store.get(branches[1], owner="ann"))
     branches.append(await house.branches.copy(ANN, branches[1], entry.id))
@@ -140,16 +140,16 @@ async def test_each_branch_has_a_title_of_its_own(house: House) -> None:
 async def test_only_the_owner_has_branches(house: House) -> None:
     first = await house.turn("one")
     for attempt in (
-        house.branches.choose("bob", house.record.id, first),
-        house.branches.erase("bob", house.record.id, first),
-        house.branches.copy(BOB, house.record.id, first),
+        house.branches.choose("bob", house.conversation.id, first),
+        house.branches.erase("bob", house.conversation.id, first),
+        house.branches.copy(BOB, house.conversation.id, first),
     ):
         with pytest.raises(NotFound):
             await attempt
     for attempt in (
-        house.branches.choose("ann", house.record.id, "x"),
-        house.branches.erase("ann", house.record.id, "x"),
-        house.branches.copy(ANN, house.record.id, "x"),
+        house.branches.choose("ann", house.conversation.id, "x"),
+        house.branches.erase("ann", house.conversation.id, "x"),
+        house.branches.copy(ANN, house.conversation.id, "x"),
     ):
         with pytest.raises(Conflict):
             await attempt
@@ -158,11 +158,11 @@ async def test_only_the_owner_has_branches(house: House) -> None:
 
 async def test_branches_do_not_change_during_an_answer(house: House) -> None:
     first = await house.turn("one")
-    house.busy.add(house.record.id)
+    house.busy.add(house.conversation.id)
     for attempt in (
-        house.branches.choose("ann", house.record.id, first),
-        house.branches.erase("ann", house.record.id, first),
-        house.branches.copy(ANN, house.record.id, first),
+        house.branches.choose("ann", house.conversation.id, first),
+        house.branches.erase("ann", house.conversation.id, first),
+        house.branches.copy(ANN, house.conversation.id, first),
     ):
         with pytest.raises(Conflict) as refused:
             await attempt
@@ -173,7 +173,7 @@ async def test_copy_needs_room(tmp_path: Path) -> None:
     house = House(tmp_path, PublicSettings(stored_mb_per_visitor=1))
     first = await house.turn("x" * 600_000)
     with pytest.raises(Limited):
-        await house.branches.copy(ANN, house.record.id, first)
+        await house.branches.copy(ANN, house.conversation.id, first)
     assert len(await house.store.list("ann")) == 1
 
 
@@ -181,37 +181,39 @@ async def test_copy_needs_room(tmp_path: Path) -> None:
 async def test_copy_is_hidden_until_it_is_whole(house: House, monkeypatch: pytest.MonkeyPatch, *, fails: bool) -> None:
     """It is stored page by page, so that a long chat is never in memory as a whole."""
     await house.turn("one")
-    second = await house.turn("two", after=house.record.head_id)
-    file = await house.media.add("ann", BinaryContent(b"1", media_type="image/png"), f"{house.record.id}/{second}")
+    second = await house.turn("two", after=house.conversation.head_id)
+    file = await house.media.add(
+        "ann", BinaryContent(b"1", media_type="image/png"), f"{house.conversation.id}/{second}"
+    )
     picture = ModelRequest([UserPromptPart([ImageUrl(ROUTE + file)])])
-    last = Entry(parent_id=house.record.head_id, message=picture, note=Note(ended="stop"))
-    house.record = await house.store.save(replace(house.record, head_id=last.id), [last])
+    last = Entry(parent_id=house.conversation.head_id, message=picture, note=Note(ended="stop"))
+    house.conversation = await house.store.save(replace(house.conversation, head_id=last.id), [last])
     monkeypatch.setattr(branches, "pages_of", partial(pages_of, page_bytes=1))
     save, pages = house.store.save, list[int]()
 
-    async def watched(record: Conversation, entries: Sequence[Entry] = (), events: None = None) -> Conversation:
+    async def watched(conversation: Conversation, entries: Sequence[Entry] = (), events: None = None) -> Conversation:
         pages.append(len(entries))
-        assert [one.id for one in await house.store.list("ann")] == [house.record.id], "a part is shown"
+        assert [one.id for one in await house.store.list("ann")] == [house.conversation.id], "a part is shown"
         if fails and len(pages) == 5:
             raise HistoryError("full")
-        saved = await save(record, entries, events)
-        assert [one.id for one in await house.store.list("ann")] == [house.record.id], "a part is shown"
+        saved = await save(conversation, entries, events)
+        assert [one.id for one in await house.store.list("ann")] == [house.conversation.id], "a part is shown"
         return saved
 
     monkeypatch.setattr(house.store, "save", watched)
-    copying = house.branches.copy(ANN, house.record.id, last.id)
+    copying = house.branches.copy(ANN, house.conversation.id, last.id)
     if fails:
         with pytest.raises(HistoryError, match="full"):
             await copying
         assert {*await house.store.retention.sizes()} == {"ann"}
         assert await house.store.retention.expiring(now()) == []
     else:
-        copied, original = await copying, house.record
+        copied, original = await copying, house.conversation
         assert await house.shown(copied) == ["one", "two", ""]
-        house.record = original
+        house.conversation = original
     assert pages == [1] * 5
     assert not house.branches.is_copying("ann")
-    references = {file: [reference_of(house.record.id, one) for one in (second, last.id)]}
+    references = {file: [reference_of(house.conversation.id, one) for one in (second, last.id)]}
     await house.media.remove_references("ann", references)
     assert bool(await house.media.files("ann")) is not fails, "the copy has a reference to the file"
 
@@ -223,14 +225,14 @@ class Killed(BaseException):
 async def test_killed_copy_is_never_seen_and_is_erased(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process ends before the last of four pages is stored, so that nothing is removed."""
     message = await house.turn("one")
-    message = await house.turn("two", after=house.record.head_id)
+    message = await house.turn("two", after=house.conversation.head_id)
     monkeypatch.setattr(branches, "pages_of", partial(pages_of, page_bytes=1))
     save, saves = house.store.save, list[Conversation]()
 
-    async def killed(record: Conversation, entries: Sequence[Entry] = (), events: None = None) -> Conversation:
+    async def killed(conversation: Conversation, entries: Sequence[Entry] = (), events: None = None) -> Conversation:
         if len(saves) == 3:
             raise Killed
-        saves.append(await save(record, entries, events))
+        saves.append(await save(conversation, entries, events))
         return saves[-1]
 
     async def nothing(*_: object) -> None: ...
@@ -238,13 +240,13 @@ async def test_killed_copy_is_never_seen_and_is_erased(house: House, monkeypatch
     monkeypatch.setattr(house.store, "save", killed)
     monkeypatch.setattr(house.branches, "_remove", nothing)
     with pytest.raises(Killed):
-        await house.branches.copy(ANN, house.record.id, message)
+        await house.branches.copy(ANN, house.conversation.id, message)
     monkeypatch.setattr(house.store, "save", save)
-    assert [one.id for one in await house.store.list("ann")] == [house.record.id]
+    assert [one.id for one in await house.store.list("ann")] == [house.conversation.id]
     assert len(await house.store.entries(saves[-1])) == 3
     assert await ExpiredConversations(house.store, house.media, lambda _: False).delete() == 1
     assert await house.store.entries(saves[-1]) == []
-    assert [one.id for one in await house.store.list("ann")] == [house.record.id]
+    assert [one.id for one in await house.store.list("ann")] == [house.conversation.id]
 
 
 @given(
@@ -258,114 +260,118 @@ def test_erased_message_takes_what_follows_and_no_more(steps: list[tuple[int, bo
         house, place_of = House(Path("nowhere")), dict[str, str | None]()
         sent = [await house.turn("0")]
         for number, (place, beside) in enumerate(steps, 1):
-            entries = {entry.id: entry for entry in await house.store.entries(house.record)}
+            entries = {entry.id: entry for entry in await house.store.entries(house.conversation)}
             at = entries[sent[place % len(sent)]]
             answer = next(entry.id for entry in entries.values() if entry.parent_id == at.id)
             sent.append(await house.turn(str(number), after=at.parent_id if beside else answer))
         for one in erased:
             if not (left := [id_ for id_ in sent if id_ not in place_of]):
                 break
-            before = [entry.id for entry in await house.store.entries(house.record)]
-            gone = {*await house.store.following(house.record, left[one % len(left)])}
-            shown = house.record.head_id
-            await house.branches.erase("ann", house.record.id, left[one % len(left)])
+            before = [entry.id for entry in await house.store.entries(house.conversation)]
+            gone = {*await house.store.following(house.conversation, left[one % len(left)])}
+            shown = house.conversation.head_id
+            await house.branches.erase("ann", house.conversation.id, left[one % len(left)])
             place_of.update(dict.fromkeys(gone))
-            house.record = record = await house.store.get(house.record.id, owner="ann")
-            assert [one.id for one in await house.store.entries(record)] == [id_ for id_ in before if id_ not in gone]
-            assert record.head_id == shown or shown in gone
-            assert not gone & {record.head_id, *record.branches}
-            ends = {one.id for one in await house.store.entries(record)} - {
-                one.parent_id for one in await house.store.entries(record)
+            house.conversation = conversation = await house.store.get(house.conversation.id, owner="ann")
+            assert [one.id for one in await house.store.entries(conversation)] == [
+                id_ for id_ in before if id_ not in gone
+            ]
+            assert conversation.head_id == shown or shown in gone
+            assert not gone & {conversation.head_id, *conversation.branches}
+            ends = {one.id for one in await house.store.entries(conversation)} - {
+                one.parent_id for one in await house.store.entries(conversation)
             }
-            assert ends <= {record.head_id, *record.branches}, "a version is in no list of ends"
+            assert ends <= {conversation.head_id, *conversation.branches}, "a version is in no list of ends"
             for id_ in (id_ for id_ in sent if id_ not in place_of):
-                await house.branches.choose("ann", record.id, id_)
-            house.record = await house.store.get(record.id, owner="ann")
+                await house.branches.choose("ann", conversation.id, id_)
+            house.conversation = await house.store.get(conversation.id, owner="ann")
 
     asyncio.run(play())
 
 
 async def test_erased_version_leaves_the_newest_other(house: House) -> None:
     first = await house.turn("one")
-    await house.turn("two", after=house.record.head_id)
+    await house.turn("two", after=house.conversation.head_id)
     edited = await house.turn("secret")
     again = await house.turn("secret")
-    await house.branches.erase("ann", house.record.id, again)
+    await house.branches.erase("ann", house.conversation.id, again)
     assert await house.shown() == ["secret"]
-    await house.branches.choose("ann", house.record.id, first)
-    await house.branches.erase("ann", house.record.id, edited)
+    await house.branches.choose("ann", house.conversation.id, first)
+    await house.branches.erase("ann", house.conversation.id, edited)
     assert await house.shown() == ["one", "two"]
     assert "secret" not in str([text async for text in house.store.retention.texts("ann")])
-    assert versions_in(await house.store.entries(house.record)) == {}
-    await house.branches.erase("ann", house.record.id, first)
-    assert (await house.shown(), house.record.head_id, house.record.title) == ([], None, "")
+    assert versions_in(await house.store.entries(house.conversation)) == {}
+    await house.branches.erase("ann", house.conversation.id, first)
+    assert (await house.shown(), house.conversation.head_id, house.conversation.title) == ([], None, "")
     await house.turn("new")
     assert await house.shown() == ["new"]
 
 
 async def test_title_of_an_erased_message_goes(house: House) -> None:
-    house.record = replace(house.record, title="secret")
+    house.conversation = replace(house.conversation, title="secret")
     first = await house.turn("secret")
     await house.turn("other")
-    await house.branches.erase("ann", house.record.id, first)
-    assert (await house.store.get(house.record.id, owner="ann")).title == "other"
+    await house.branches.erase("ann", house.conversation.id, first)
+    assert (await house.store.get(house.conversation.id, owner="ann")).title == "other"
 
 
 async def test_files_and_summary_go_with_their_message(house: House) -> None:
     first = await house.turn("one")
-    kept = await house.media.add("ann", BinaryContent(b"1", media_type="image/png"), f"{house.record.id}/{first}")
+    kept = await house.media.add("ann", BinaryContent(b"1", media_type="image/png"), f"{house.conversation.id}/{first}")
     pictures, ids = list[str](), list[str]()
     for number, name in enumerate((kept, "")):
         id_ = new_id()
-        reference = f"{house.record.id}/{id_}"
+        reference = f"{house.conversation.id}/{id_}"
         pictures.append(name or await house.media.add("ann", BinaryContent(b"2", media_type="image/png"), reference))
         message = ModelRequest([UserPromptPart([str(number), ImageUrl(ROUTE + pictures[-1])])])
-        entry = Entry(id=id_, parent_id=house.record.head_id, message=message, note=Note(ended="stop"))
-        await house.media.add_references("ann", {pictures[-1]: [reference, reference_of(house.record.id)]})
-        house.record = await house.store.save(replace(house.record, head_id=id_), [entry])
+        entry = Entry(id=id_, parent_id=house.conversation.head_id, message=message, note=Note(ended="stop"))
+        await house.media.add_references("ann", {pictures[-1]: [reference, reference_of(house.conversation.id)]})
+        house.conversation = await house.store.save(replace(house.conversation, head_id=id_), [entry])
         ids.append(id_)
     summary = ChatSummary(message=ids[0], text="one")
-    house.record = await house.store.save(replace(house.record, summary=summary))
-    await house.branches.erase("ann", house.record.id, ids[1])
+    house.conversation = await house.store.save(replace(house.conversation, summary=summary))
+    await house.branches.erase("ann", house.conversation.id, ids[1])
     assert [*await house.media.files("ann")] == [kept]
-    assert (await house.store.get(house.record.id, owner="ann")).summary == summary
-    await house.branches.erase("ann", house.record.id, ids[0])
+    assert (await house.store.get(house.conversation.id, owner="ann")).summary == summary
+    await house.branches.erase("ann", house.conversation.id, ids[0])
     assert [*await house.media.files("ann")] == [kept], "another message has it"
-    assert (await house.store.get(house.record.id, owner="ann")).summary is None
+    assert (await house.store.get(house.conversation.id, owner="ann")).summary is None
 
 
 async def test_written_answer_is_a_version_that_says_so(house: House) -> None:
     first = await house.turn("one")
-    await house.turn("two", after=house.record.head_id)
-    await house.branches.write(ANN, house.record.id, first, "Mine.")
-    record = await house.store.get(house.record.id, owner="ann")
-    prompt, answer = await house.store.history(record)
+    await house.turn("two", after=house.conversation.head_id)
+    await house.branches.write(ANN, house.conversation.id, first, "Mine.")
+    conversation = await house.store.get(house.conversation.id, owner="ann")
+    prompt, answer = await house.store.history(conversation)
     assert isinstance(answer.message, ModelResponse)
     assert answer.message.parts == [TextPart("Mine.")]
-    assert versions_in(await house.store.entries(record))[prompt.id].answer == MessageVersions((first, prompt.id), 2)
+    assert versions_in(await house.store.entries(conversation))[prompt.id].answer == MessageVersions(
+        (first, prompt.id), 2
+    )
     [turn] = to_turns([prompt, answer])
     assert render_turn(turn).get("caption") == "Written by you. Models read it as their own answer."
     for wrong, kind in ((" ", InputError), ("x" * 200_001, InputError)):
         with pytest.raises(kind):
-            await house.branches.write(ANN, record.id, prompt.id, wrong)
+            await house.branches.write(ANN, conversation.id, prompt.id, wrong)
     with pytest.raises(Conflict):  # it is not shown
-        await house.branches.write(ANN, record.id, first, "Again.")
+        await house.branches.write(ANN, conversation.id, first, "Again.")
     with pytest.raises(NotFound):
-        await house.branches.write(BOB, record.id, first, "Again.")
-    house.busy.add(record.id)
+        await house.branches.write(BOB, conversation.id, first, "Again.")
+    house.busy.add(conversation.id)
     with pytest.raises(Conflict):
-        await house.branches.write(ANN, record.id, prompt.id, "Again.")
+        await house.branches.write(ANN, conversation.id, prompt.id, "Again.")
 
 
 async def test_tree_has_each_version_with_its_place(house: House) -> None:
     await house.turn("one")
-    place = house.record.head_id
+    place = house.conversation.head_id
     two = await house.turn("two", after=place)
-    await house.turn("three", after=house.record.head_id)
+    await house.turn("three", after=house.conversation.head_id)
     await house.turn("2", after=place)
     other = await house.turn("uno")
-    await house.branches.choose("ann", house.record.id, two)
-    rows, is_cut = await read_tree(house.store, await house.store.get(house.record.id, owner="ann"))
+    await house.branches.choose("ann", house.conversation.id, two)
+    rows, is_cut = await read_tree(house.store, await house.store.get(house.conversation.id, owner="ann"))
     assert [(row.text, row.answer, row.depth, row.turns, row.is_shown) for row in rows] == [
         ("one", "To one", 0, 1, True),
         ("two", "To two", 1, 2, True),
@@ -377,8 +383,8 @@ async def test_tree_has_each_version_with_its_place(house: House) -> None:
 
 async def test_tree_reads_a_bounded_part(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(30):
-        await house.turn(f"{number} {'x' * 1000}", after=house.record.head_id)
-        await house.turn(f"{number}'", after=house.record.head_id)
+        await house.turn(f"{number} {'x' * 1000}", after=house.conversation.head_id)
+        await house.turn(f"{number}'", after=house.conversation.head_id)
     monkeypatch.setattr(branches, "TREE_BYTES", 8_000)
     monkeypatch.setattr(branches, "PAGE", 4)
     find, found = house.store.find, list[int]()
@@ -389,7 +395,7 @@ async def test_tree_reads_a_bounded_part(house: House, monkeypatch: pytest.Monke
         return entries
 
     monkeypatch.setattr(house.store, "find", counting)
-    rows, is_cut = await read_tree(house.store, house.record)
+    rows, is_cut = await read_tree(house.store, house.conversation)
     assert is_cut
     assert len(rows) == 1
     assert 8 <= sum(found) < 60
@@ -400,16 +406,16 @@ async def test_text_is_found_on_the_shown_branch_page_by_page(house: House, monk
     monkeypatch.setattr(views, "FOUND_PAGES", 1)
     sent = [await house.turn("Größe  ist")]
     for number in range(6):
-        sent.append(await house.turn(f"{number} needle" if number % 2 else "hay", after=house.record.head_id))
-    await house.turn("needle aside", after=(await house.store.history(house.record))[3].id)
-    await house.branches.choose("ann", house.record.id, sent[-1])
+        sent.append(await house.turn(f"{number} needle" if number % 2 else "hay", after=house.conversation.head_id))
+    await house.turn("needle aside", after=(await house.store.history(house.conversation))[3].id)
+    await house.branches.choose("ann", house.conversation.id, sent[-1])
     reader = ChatViews(house.store, cast(Any, None), cast(Any, None), str)
-    record = await house.store.get(house.record.id, owner="ann")
+    conversation = await house.store.get(house.conversation.id, owner="ann")
 
     async def found(query: str) -> tuple[list[tuple[str, bool, int]], int]:
         hits, after, calls = list[tuple[str, bool, int]](), "", 0
         while after is not None:
-            some, after = await reader.find("ann", record.id, query, after)
+            some, after = await reader.find("ann", conversation.id, query, after)
             hits += [(hit.message, hit.is_answer, hit.count) for hit in some]
             calls += 1
         return hits, calls
@@ -420,9 +426,9 @@ async def test_text_is_found_on_the_shown_branch_page_by_page(house: House, monk
     assert await found("GRÖSSE ist") == ([(sent[0], True, 1), (sent[0], False, 1)], calls)
     assert (await found("nowhere"))[0] == []
     with pytest.raises(NotFound):
-        await reader.find("bob", record.id, "needle")
+        await reader.find("bob", conversation.id, "needle")
     with pytest.raises(NotFound):
-        await reader.find("ann", record.id, "needle", "x")
+        await reader.find("ann", conversation.id, "needle", "x")
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=14), st.integers(0, 30))
@@ -433,16 +439,16 @@ def test_every_version_can_be_shown(steps: list[tuple[int, bool]], chosen: int) 
         house = House(Path("nowhere"))
         sent = [await house.turn("0")]
         for number, (place, beside) in enumerate(steps, 1):
-            entries = {entry.id: entry for entry in await house.store.entries(house.record)}
+            entries = {entry.id: entry for entry in await house.store.entries(house.conversation)}
             at = entries[sent[place % len(sent)]]
             answer = next(entry.id for entry in entries.values() if entry.parent_id == at.id)
             sent.append(await house.turn(str(number), after=at.parent_id if beside else answer))
         wanted = sent[chosen % len(sent)]
-        before = await house.store.entries(house.record)
-        await house.branches.choose("ann", house.record.id, wanted)
-        assert await house.store.entries(house.record) == before
-        record = await house.store.get(house.record.id, owner="ann")
-        assert wanted in [entry.id for entry in await house.store.history(record)]
+        before = await house.store.entries(house.conversation)
+        await house.branches.choose("ann", house.conversation.id, wanted)
+        assert await house.store.entries(house.conversation) == before
+        conversation = await house.store.get(house.conversation.id, owner="ann")
+        assert wanted in [entry.id for entry in await house.store.history(conversation)]
 
     asyncio.run(play())
 
@@ -460,6 +466,6 @@ async def test_few_chats_are_copied_at_once(house: House, monkeypatch: pytest.Mo
         return await history(*given, **named)
 
     monkeypatch.setattr(house.store, "history", slow)
-    copies = await asyncio.gather(*(house.branches.copy(ANN, house.record.id, first) for _ in range(6)))
+    copies = await asyncio.gather(*(house.branches.copy(ANN, house.conversation.id, first) for _ in range(6)))
     assert len({*copies}) == 6
     assert most == COPIES

@@ -61,7 +61,7 @@ async def first(page: Conversations, text: str, *files: Path, **choices: Any) ->
     message = {"text": text, "files": [str(file) for file in files]}
     live = await page.send(ANN, None, message, Choices(**choices))
     assert live is not None
-    return live.conversation, (await view_of(page, "ann", live.conversation)).turns[0]["id"]
+    return live.conversation_id, (await view_of(page, "ann", live.conversation_id)).turns[0]["id"]
 
 
 async def settle(page: Conversations) -> None:
@@ -151,8 +151,8 @@ class PausingStore(MemoryStore):
 
     pause: Callable[[], Awaitable[object]] | None = None
 
-    async def history(self, record: Conversation, **wanted: Any) -> list[Entry]:
-        found = await super().history(record, **wanted)
+    async def history(self, conversation: Conversation, **wanted: Any) -> list[Entry]:
+        found = await super().history(conversation, **wanted)
         if pause := self.pause:
             self.pause = None
             await pause()
@@ -295,7 +295,7 @@ async def test_bad_id_gets_a_sentence(
         await settle(page)
         other = await page.send(Visitor(owner="ben"), None, {"text": "!text Two."}, Choices())
         assert other
-        [foreign] = (await view_of(page, "ben", other.conversation)).turns
+        [foreign] = (await view_of(page, "ben", other.conversation_id)).turns
         await settle(page)
         before = await view_of(page, "ann", chat)
         for id_ in [*NAMES.values(), foreign["id"]]:

@@ -62,8 +62,8 @@ async def cut(page: Conversations, text: str = "!length 5", **choices: Any) -> t
     live = await page.send(ANN, None, {"text": text}, Choices(**choices))
     assert live is not None
     await settle(page)
-    [turn] = (await view_of(page, "ann", live.conversation)).turns
-    return live.conversation, turn["id"]
+    [turn] = (await view_of(page, "ann", live.conversation_id)).turns
+    return live.conversation_id, turn["id"]
 
 
 def without_tags(markup: str) -> str:
@@ -158,9 +158,9 @@ async def test_stopped_answer_without_text_is_not_continued(page: Conversations)
         async for _ in updates:
             if live.log.bubbles:
                 break
-    await page.running.stop([live.conversation], "ann")
+    await page.running.stop([live.conversation_id], "ann")
     await settle(page)
-    [turn] = (await view_of(page, "ann", live.conversation)).turns
+    [turn] = (await view_of(page, "ann", live.conversation_id)).turns
     assert "Stopped" in turn.get("caption", "")
     assert "buttons" not in turn
 
@@ -233,7 +233,7 @@ async def test_continued_chat_does_not_expire_meanwhile(
     server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     later = timedelta()
-    monkeypatch.setattr("agent.history.records.now", lambda: now() + later)
+    monkeypatch.setattr("agent.history.values.now", lambda: now() + later)
     store = MemoryStore(lambda: now() + later)
     page = page_of(server, tmp_path, store, keep_days=1)
     conversation, message = await cut(page, "!pace 10 !length 10")
@@ -267,7 +267,7 @@ async def test_answer_is_continued_after_each_kill(
     page = page_of(server, tmp_path, store)
     live = await page.send(ANN, None, {"text": "!reasoning Hm. !tokens 60 @60"}, Choices())
     assert live is not None
-    conversation = live.conversation
+    conversation = live.conversation_id
     for word in (10, 30):
         store = await killed_at(page, store, conversation, word)
         await page.aclose()
@@ -290,15 +290,15 @@ async def test_answer_is_continued_after_each_kill(
 async def test_answer_lost_during_a_tool_gets_a_message(server: Running, tmp_path: Path, store: MemoryStore) -> None:
     """Nobody knows what the tool has done, so it is not run again."""
     page = page_of(server, tmp_path, store)
-    conversation, message = await cut(page, "!text Let me look. !tool clock {} !text Late.")
-    record = await store.get(conversation, owner="ann")
-    called = (await store.history(record))[1]
+    conversation_id, message = await cut(page, "!text Let me look. !tool clock {} !text Late.")
+    conversation = await store.get(conversation_id, owner="ann")
+    called = (await store.history(conversation))[1]
     assert [part.part_kind for part in called.message.parts] == ["text", "tool-call"]
-    await store.save(replace(record, head_id=called.id))  # as if the server had died then
-    lost = await view_of(page, "ann", conversation)
+    await store.save(replace(conversation, head_id=called.id))  # as if the server had died then
+    lost = await view_of(page, "ann", conversation_id)
     assert lost.texts[1] == written("Let me look.")
     assert first_button(lost.turns[0]) == "continue"
-    assert (await page.continue_answer(ANN, conversation, message, "!text It is late.", Choices()))[1] == SPEC.label
+    assert (await page.continue_answer(ANN, conversation_id, message, "!text It is late.", Choices()))[1] == SPEC.label
     await settle(page)
     sent = server.journal()[-1]["body"]["messages"]
     assert [one["role"] for one in sent] == ["system", "user", "assistant", "tool", "assistant", "user"]

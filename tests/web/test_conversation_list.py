@@ -65,7 +65,7 @@ async def said(page: Conversations, text: str) -> str:
     """Send a message in a new conversation. Return its id."""
     live = await page.send(Visitor(owner=ALICE), None, {"text": text}, Choices(tools=True))
     assert live is not None
-    return live.conversation
+    return live.conversation_id
 
 
 async def gone(read: Callable[[], Awaitable[Sequence[object]]]) -> None:
@@ -80,15 +80,15 @@ async def ids(listed: ConversationList) -> list[str]:
 
 
 async def test_pages_follow_each_other(store: HistoryStore, listed: ConversationList) -> None:
-    records = [(await started(store, f"Number {number}"))[0] for number in range(7)]
+    conversations = [(await started(store, f"Number {number}"))[0] for number in range(7)]
     await started(store, owner=MALLORY)
-    pinned = await listed.change(ALICE, records[3].id, pinned=True)
+    pinned = await listed.change(ALICE, conversations[3].id, pinned=True)
     first = await listed.page(ALICE, limit=4)
     assert [row.id for row in first.pinned] == [pinned.id]
-    assert [row.id for row in first.rows] == [records[at].id for at in (6, 5, 4, 2)]
+    assert [row.id for row in first.rows] == [conversations[at].id for at in (6, 5, 4, 2)]
     assert first.next_offset == 4
     second = await listed.page(ALICE, offset=4, limit=4)
-    assert [row.id for row in second.rows] == [records[at].id for at in (1, 0)]
+    assert [row.id for row in second.rows] == [conversations[at].id for at in (1, 0)]
     assert (second.pinned, second.next_offset) == ([], None)
 
 
@@ -118,9 +118,9 @@ async def test_visitor_goes_on_with_the_chat_viewed_last_for_an_hour(tmp_path: P
 
 
 async def test_search_shows_the_hit(store: HistoryStore, listed: ConversationList) -> None:
-    record, _ = await started(store, "Whales 🐋 sleep with half of the brain")
+    conversation, _ = await started(store, "Whales 🐋 sleep with half of the brain")
     [(row, hit)] = await listed.search(ALICE, "HALF")
-    assert row.id == record.id
+    assert row.id == conversation.id
     assert [*excerpt_parts(hit, "HALF")] == ["Whales 🐋 sleep with ", "half", " of the brain"]
     assert await listed.search(MALLORY, "half") == []
 
@@ -142,7 +142,7 @@ async def test_search_shows_the_hit(store: HistoryStore, listed: ConversationLis
     ids=["words", "overlap", "folded", "dots", "no-spaces", "none"],
 )
 def test_each_word_in_an_excerpt_is_marked(excerpt: str, query: str, parts: list[str]) -> None:
-    hit = ConversationHit(record=Conversation(owner=ALICE), entry_id=None, excerpt=excerpt)
+    hit = ConversationHit(conversation=Conversation(owner=ALICE), entry_id=None, excerpt=excerpt)
     assert [*excerpt_parts(hit, query)] == parts
 
 
@@ -177,14 +177,14 @@ async def test_excerpt_has_no_signs_of_markdown(
 
 
 async def test_hit_is_on_the_branch_that_is_shown(store: HistoryStore, listed: ConversationList) -> None:
-    record, entries = await started(store, "Otters are fast")
+    conversation, entries = await started(store, "Otters are fast")
     other = chain(prompt("Otters are slow"))
-    record = await store.save(replace(record, head_id=other[0].id, branches=(entries[-1].id,)), other)
+    conversation = await store.save(replace(conversation, head_id=other[0].id, branches=(entries[-1].id,)), other)
     for head, branch, shown in (
         (other[0].id, entries[-1].id, "slow"),
         (entries[-1].id, other[0].id, "fast"),
     ):
-        record = await store.save(replace(record, head_id=head, branches=(branch,)))
+        conversation = await store.save(replace(conversation, head_id=head, branches=(branch,)))
         [(_, hit)] = await listed.search(ALICE, "otters")
         assert shown in hit.excerpt
     [(_, hit)] = await listed.search(ALICE, "slow")
@@ -243,18 +243,18 @@ def test_title_has_the_words_and_not_the_files(parts: list[UserContent], title: 
 
 
 async def test_title_is_one_line_and_never_empty(store: HistoryStore, listed: ConversationList) -> None:
-    record, _ = await started(store)
-    assert (await listed.change(ALICE, record.id, title="  Two\n words ")).title == "Two words"
-    assert len((await listed.change(ALICE, record.id, title="x" * 500)).title) == 120
+    conversation, _ = await started(store)
+    assert (await listed.change(ALICE, conversation.id, title="  Two\n words ")).title == "Two words"
+    assert len((await listed.change(ALICE, conversation.id, title="x" * 500)).title) == 120
     with pytest.raises(InputError):
-        await listed.change(ALICE, record.id, title=" \n ")
+        await listed.change(ALICE, conversation.id, title=" \n ")
     for title in UNSEEN:
         with pytest.raises(InputError):
-            await listed.change(ALICE, record.id, title=title)
+            await listed.change(ALICE, conversation.id, title=title)
     for title in ("\u200b0", "\U0001f469\u200d\U0001f680", "\u0915\u094d\u200d\u0937", "\U0001fae8"):
-        assert (await listed.change(ALICE, record.id, title=title)).title == title
+        assert (await listed.change(ALICE, conversation.id, title=title)).title == title
     with pytest.raises(NotFound):
-        await listed.change(MALLORY, record.id, title="Mine")
+        await listed.change(MALLORY, conversation.id, title="Mine")
 
 
 @pytest.mark.slow
@@ -288,28 +288,28 @@ async def test_deletion_stops_the_answer_and_can_be_undone(page: Conversations, 
 
 
 async def test_undo_gives_back_the_expiry(store: HistoryStore, listed: ConversationList) -> None:
-    record, _ = await started(store)
+    conversation, _ = await started(store)
     until_then = now() + timedelta(days=3)
-    await store.retention.set_expiry(record, until_then)
-    await listed.delete(ALICE, record.id)
-    await listed.restore(ALICE, record.id)
-    assert (await store.get(record.id, owner=ALICE)).expires_at == until_then
+    await store.retention.set_expiry(conversation, until_then)
+    await listed.delete(ALICE, conversation.id)
+    await listed.restore(ALICE, conversation.id)
+    assert (await store.get(conversation.id, owner=ALICE)).expires_at == until_then
 
 
 async def test_housekeeping_waits_for_the_undo(
     page: Conversations, store: HistoryStore, listed: ConversationList, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record, _ = await started(store)
+    conversation, _ = await started(store)
     house = ExpiredConversations(store, page.media, listed.is_in_use)
-    await listed.delete(ALICE, record.id)
+    await listed.delete(ALICE, conversation.id)
     assert await house.delete() == 0
-    await listed.restore(ALICE, record.id)
-    assert await ids(listed) == [record.id]
+    await listed.restore(ALICE, conversation.id)
+    assert await ids(listed) == [conversation.id]
     monkeypatch.setattr(conversation_list, "UNDO_SECONDS", 0.05)
-    await listed.delete(ALICE, record.id)
-    await gone(lambda: store.entries(record))
+    await listed.delete(ALICE, conversation.id)
+    await gone(lambda: store.entries(conversation))
     with pytest.raises(NotFound):
-        await listed.restore(ALICE, record.id)
+        await listed.restore(ALICE, conversation.id)
     assert await store.retention.expiring(now()) == []
 
 
@@ -321,42 +321,42 @@ async def test_deletion_removes_the_files(
     journal = StoreJournal(store, page.media, Conversation(owner="ann"), Omitted())
     await journal.write(ModelRequest([UserPromptPart(["See", picture])]), Note())
     assert [*await page.media.sizes()] == ["ann"]
-    await listed.delete("ann", journal.record.id)
+    await listed.delete("ann", journal.conversation.id)
     await gone(page.media.sizes)
 
 
 async def test_restart_ends_the_undo_unless_others_share_store(
     page: Conversations, store: HistoryStore, listed: ConversationList
 ) -> None:
-    record, _ = await started(store)
-    await listed.delete(ALICE, record.id)
+    conversation, _ = await started(store)
+    await listed.delete(ALICE, conversation.id)
     await listed.aclose()
     again = ConversationList(store, page.media, page.running, page.replies)
     if not store.is_shared:
         with pytest.raises(NotFound):
-            await again.restore(ALICE, record.id)
+            await again.restore(ALICE, conversation.id)
     else:  # it is a process like any other
-        assert (await again.restore(ALICE, record.id)).id == record.id
-        await again.delete(ALICE, record.id)
+        assert (await again.restore(ALICE, conversation.id)).id == conversation.id
+        await again.delete(ALICE, conversation.id)
         await again.aclose()
     later = now() + timedelta(seconds=UNDO_SECONDS)  # until then, another process could undo it
     assert await ExpiredConversations(store, page.media, again.is_in_use).delete(at=later) == 1
-    assert await store.entries(record) == []
+    assert await store.entries(conversation) == []
 
 
 async def test_message_saved_meanwhile_does_not_keep_a_deleted_chat(
     store: HistoryStore, listed: ConversationList, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record, _ = await started(store)
+    conversation, _ = await started(store)
     hide = store.retention.set_expiry
     saved: list[Conversation] = []
 
     async def save_first(given: Conversation, at: object) -> bool:
         if not saved:
-            saved.append(await store.save(replace(record, input_tokens=1)))
+            saved.append(await store.save(replace(conversation, input_tokens=1)))
         return await hide(given, at)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(type(store.retention), "set_expiry", lambda _, record, at: save_first(record, at))
-    await listed.delete(ALICE, record.id)
+    monkeypatch.setattr(type(store.retention), "set_expiry", lambda _, conversation, at: save_first(conversation, at))
+    await listed.delete(ALICE, conversation.id)
     assert saved
     assert await ids(listed) == []

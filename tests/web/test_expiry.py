@@ -80,7 +80,7 @@ class House:
         made = BinaryContent.narrow_type(BinaryContent(random_png(), media_type="image/png"))
         await journal.write(ModelRequest([UserPromptPart(["See", mine])]), Note())
         await journal.write(ModelResponse([FilePart(made)]), Note(ended=ended))
-        return journal.record
+        return journal.conversation
 
     async def delete(self, *busy: str, limit: int = 50) -> int:
         self.busy = set(busy)
@@ -113,7 +113,7 @@ async def test_expired_conversation_goes_with_its_files_alone(house: House) -> N
     house.ahead = DAY
     assert await house.delete() == 1
     assert house.files(ANN) == 0
-    assert [record.id for record in await house.store.list(ANN)] == [other.id]
+    assert [conversation.id for conversation in await house.store.list(ANN)] == [other.id]
 
 
 @pytest.mark.parametrize("jump", [HOUR, DAY, 365 * DAY], ids=["hour", "day", "year"])
@@ -132,39 +132,39 @@ def test_jump_of_the_clock_counts_after_a_day(jump: timedelta) -> None:
 
 
 async def test_jump_of_the_clock_deletes_nothing(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    record, ahead = await house.talk(ANN, SHORT), timedelta()
-    monkeypatch.setattr("agent.history.records.now", lambda: now() + ahead)
+    conversation, ahead = await house.talk(ANN, SHORT), timedelta()
+    monkeypatch.setattr("agent.history.values.now", lambda: now() + ahead)
     assert await house.expired.delete() == 0
     for ahead in (HOUR, 365 * DAY, -365 * DAY, timedelta()):
         assert await house.expired.delete() == 0
         house.ahead = ahead
-        record = await house.talk(ANN, SHORT) if ahead < timedelta() else record
-        assert record.expires_at is not None
-        assert record.expires_at > now() + DAY - HOUR
+        conversation = await house.talk(ANN, SHORT) if ahead < timedelta() else conversation
+        assert conversation.expires_at is not None
+        assert conversation.expires_at > now() + DAY - HOUR
         house.ahead = timedelta()
-    assert await house.store.get(record.id, owner=ANN)
+    assert await house.store.get(conversation.id, owner=ANN)
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "json", "memory"])
 async def test_jump_of_the_clock_hides_nothing(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Chats can be read and answered while the clock is wrong. A clock set back can only keep more."""
     store, began, ahead = await open_store(kind, folder=tmp_path), now(), timedelta()
-    monkeypatch.setattr("agent.history.records.datetime", _Ahead(lambda: ahead))
+    monkeypatch.setattr("agent.history.values.datetime", _Ahead(lambda: ahead))
     async with aclosing(store):
         entries = chain(prompt("pear"))
-        record = Conversation(owner=ANN, expires_at=began + HOUR, head_id=entries[0].id)
-        record = await store.save(record, entries)
-        link = Link(digest="digest", conversation_id=record.id, owner=ANN, expires_at=began + HOUR)
+        conversation = Conversation(owner=ANN, expires_at=began + HOUR, head_id=entries[0].id)
+        conversation = await store.save(conversation, entries)
+        link = Link(digest="digest", conversation_id=conversation.id, owner=ANN, expires_at=began + HOUR)
         await store.links.put(link)
         deleted = await store.save(Conversation(owner=ANN, expires_at=began + HOUR))
         assert await store.retention.set_expiry(deleted, await store.retention.time())
         for ahead in (timedelta(), 365 * DAY, -365 * DAY, timedelta()):
             is_back = ahead < timedelta()
-            assert record.id in [one.id for one in await store.list(ANN)]
+            assert conversation.id in [one.id for one in await store.list(ANN)]
             assert is_back or len(await store.list(ANN)) == 1
-            assert await store.history(record) == entries
+            assert await store.history(conversation) == entries
             assert await store.links.get("digest") == link
-            record = await store.save(record)
+            conversation = await store.save(conversation)
             at = await store.retention.time()
             assert at - began < timedelta(minutes=5)
             assert [one.id for one in await store.retention.expiring(at)] == ([] if is_back else [deleted.id])
@@ -224,12 +224,12 @@ async def test_question_waits_as_long_as_any_last_message(house: House) -> None:
 
 
 async def test_next_message_extends_the_lifetime(house: House) -> None:
-    record = await house.talk(ANN, SHORT)
-    journal = StoreJournal(house.store, house.media, record, Omitted(), SHORT)
+    conversation = await house.talk(ANN, SHORT)
+    journal = StoreJournal(house.store, house.media, conversation, Omitted(), SHORT)
     await journal.write(ModelRequest([UserPromptPart("And?")]), Note())
-    assert journal.record.expires_at is not None
-    assert record.expires_at is not None
-    assert journal.record.expires_at > record.expires_at
+    assert journal.conversation.expires_at is not None
+    assert conversation.expires_at is not None
+    assert journal.conversation.expires_at > conversation.expires_at
 
 
 async def test_round_has_a_limit(house: House) -> None:
@@ -240,12 +240,12 @@ async def test_round_has_a_limit(house: House) -> None:
 
 
 async def test_conversation_without_files_is_deleted(house: House) -> None:
-    record = await house.talk(ANON, SHORT)
+    conversation = await house.talk(ANON, SHORT)
     house.ahead = DAY
     for file in house.folder.glob(f"{ANON}/[!.]*"):
         file.unlink()
     assert await house.delete() == 1
-    assert not await house.store.retention.erase(record)
+    assert not await house.store.retention.erase(conversation)
 
 
 async def test_damaged_file_name_deletes_nothing_else(house: House) -> None:
@@ -253,8 +253,8 @@ async def test_damaged_file_name_deletes_nothing_else(house: House) -> None:
     outside.write_bytes(b"x")
     content = BinaryContent(b"", media_type="image/png", identifier="../../outside.png")
     entry = Entry(parent_id=None, message=ModelResponse([FilePart(BinaryContent.narrow_type(content))]))
-    record = Conversation(owner=ANON, head_id=entry.id, expires_at=now())
-    await house.store.save(record, [entry])
+    conversation = Conversation(owner=ANON, head_id=entry.id, expires_at=now())
+    await house.store.save(conversation, [entry])
     assert await house.delete() == 1
     assert outside.exists()
     outside.unlink()
@@ -265,10 +265,10 @@ class ReadingStore(MemoryStore):
 
     meanwhile: Callable[[Conversation], Awaitable[None]] | None = None
 
-    async def find(self, record: Conversation, **wanted: Any) -> Sequence[Entry]:
-        found = await super().find(record, **wanted)
+    async def find(self, conversation: Conversation, **wanted: Any) -> Sequence[Entry]:
+        found = await super().find(conversation, **wanted)
         if self.meanwhile is not None:
-            await self.meanwhile(record)
+            await self.meanwhile(conversation)
         return found
 
 
@@ -278,12 +278,14 @@ async def test_answer_that_begins_meanwhile_keeps_its_files(tmp_path: Path, save
     await house.talk(ANON, SHORT)
     house.ahead = DAY
 
-    async def begin(record: Conversation) -> None:
+    async def begin(conversation: Conversation) -> None:
         if saved:  # by another process
             storage: Any = house.store._storage
-            storage.put(replace(await storage.get(record.owner, record.id), revision=record.revision + 1))
+            storage.put(
+                replace(await storage.get(conversation.owner, conversation.id), revision=conversation.revision + 1)
+            )
         else:
-            house.busy.add(record.id)
+            house.busy.add(conversation.id)
 
     assert isinstance(house.store, ReadingStore)
     house.store.meanwhile = begin
@@ -292,13 +294,13 @@ async def test_answer_that_begins_meanwhile_keeps_its_files(tmp_path: Path, save
 
 
 async def test_files_go_after_the_conversation(house: House, caplog: pytest.LogCaptureFixture) -> None:
-    record = await house.talk(ANON, SHORT)
+    conversation = await house.talk(ANON, SHORT)
     [file, *_] = house.folder.glob(f"{ANON}/[!.]*")
     file.unlink()
     file.mkdir()  # cannot be unlinked
     house.ahead = DAY
     assert await house.delete() == 1
-    assert not await house.store.entries(record)
+    assert not await house.store.entries(conversation)
     assert house.files(ANON) == 1
     assert "files of a deleted conversation could not be removed" in caplog.text
 
@@ -320,7 +322,7 @@ async def test_failures_stop_nothing_behind_them(tmp_path: Path, caplog: pytest.
         expired = ExpiredConversations(store, MediaStore(tmp_path / "media"), lambda _: False)
         rounds = [await expired.delete(at=at + HOUR, limit=2) for _ in range(4)]
         assert sum(rounds) == 6
-        assert {record.owner for record in await store.retention.expiring(at + HOUR)} == {"guest-stuck"}
+        assert {conversation.owner for conversation in await store.retention.expiring(at + HOUR)} == {"guest-stuck"}
         assert await expired.delete(at=at + HOUR * 3, limit=2) == 0
         assert caplog.text.count("could not be deleted") == 3, "each failure is logged once"
         assert caplog.text.count("cannot be read") == 2
@@ -335,7 +337,7 @@ async def test_damaged_conversation_stops_no_expiry(tmp_path: Path) -> None:
             await store.save(Conversation(owner=owner))
         await run_sql(store, "UPDATE conversations SET record = '{' WHERE owner = 'guest-damaged'")
         assert await add_missing_expiry(store, PRIVATE) == 1
-        assert [record.owner for record in await store.retention.expiring(now() + DAY)] == ["guest-fine"]
+        assert [conversation.owner for conversation in await store.retention.expiring(now() + DAY)] == ["guest-fine"]
 
 
 def rows(app: App) -> dict[str, int]:
@@ -454,8 +456,8 @@ def test_older_conversations_expire(
     assert owners() == kept
     with closing(sqlite3.connect(tmp_path / "data" / "history.sqlite")) as base:
         sizes = base.execute("SELECT id, size, length(record) FROM conversations WHERE owner <> 'readiness'").fetchall()
-        for id_, size, record in sizes:
-            assert [(size - record,)] == base.execute(
+        for id_, size, conversation in sizes:
+            assert [(size - conversation,)] == base.execute(
                 "SELECT sum(length(entry)) FROM entries WHERE conversation_id = ?", (id_,)
             ).fetchall()
 
@@ -469,17 +471,17 @@ async def test_clock_that_is_set_right_deletes_and_hides_nothing(monkeypatch: py
         def now(zone: tzinfo) -> datetime:
             return began + timedelta(seconds=passed) + ahead
 
-    monkeypatch.setattr("agent.history.records.datetime", Wrong)
+    monkeypatch.setattr("agent.history.values.datetime", Wrong)
     monkeypatch.setattr("agent.web.chat.expiry.monotonic", lambda: passed)
 
     def started_again() -> ExpiredConversations:
-        monkeypatch.setattr("agent.history.records._steady", SteadyTime(lambda: passed))
+        monkeypatch.setattr("agent.history.values._steady", SteadyTime(lambda: passed))
         expired = ExpiredConversations(store, cast(MediaStore, None), lambda _: False)
         expired._time = SteadyTime(lambda: passed)  # pyright: ignore[reportPrivateUsage]
         return expired
 
     await started_again().delete()
-    record = await store.save(Conversation(owner=ANN, expires_at=began + 30 * DAY))
+    conversation = await store.save(Conversation(owner=ANN, expires_at=began + 30 * DAY))
     passed, ahead = 1800.0, 365 * DAY
     expired = started_again()
     assert await expired.delete() == 0
@@ -487,7 +489,7 @@ async def test_clock_that_is_set_right_deletes_and_hides_nothing(monkeypatch: py
     for _ in range(30 * 6):
         passed += 600
         assert await expired.delete() == 0
-        assert await store.list(ANN) == [record]
+        assert await store.list(ANN) == [conversation]
 
 
 @pytest.mark.slow

@@ -58,7 +58,7 @@ class World:
 
     def __init__(self, place: Place) -> None:
         self.place, self.store = place, MemoryStore()
-        self.records: dict[int, Conversation] = {}
+        self.conversations: dict[int, Conversation] = {}
         self.is_exact, self.is_lost = True, False
         self.start(Fuse(0))
 
@@ -73,17 +73,17 @@ class World:
         """Store a conversation as older versions did."""
         self.place.write(f"ann/{OLD_ID}", OLD.data)
         entry = Entry(parent_id=None, message=ModelRequest([Prompt([ImageUrl(ROUTE + OLD_ID)])]))
-        self.records[0] = await self.store.save(Conversation(owner="ann", head_id=entry.id), [entry])
+        self.conversations[0] = await self.store.save(Conversation(owner="ann", head_id=entry.id), [entry])
 
-    def record(self, number: int) -> Conversation:
-        return self.records.get(number) or Conversation(id=f"c{number}", owner=OWNERS[number % 2])
+    def conversation(self, number: int) -> Conversation:
+        return self.conversations.get(number) or Conversation(id=f"c{number}", owner=OWNERS[number % 2])
 
     async def write(self, number: int, message: ModelMessage, *, is_refused: bool = False) -> None:
-        record = self.record(number)
-        given = replace(record, revision=record.revision + 7) if is_refused else record
+        conversation = self.conversation(number)
+        given = replace(conversation, revision=conversation.revision + 7) if is_refused else conversation
         journal = StoreJournal(self.history, self.media, given, Omitted())
         await journal.write(message, Note(ended="stop"))
-        self.records[number] = journal.record
+        self.conversations[number] = journal.conversation
 
     async def send(self, number: int, files: list[int], is_refused: bool) -> None:
         """Store a message with these files, unless it is refused because another process has written."""
@@ -95,10 +95,10 @@ class World:
 
     async def answer(self, number: int, files: list[int], is_refused: bool) -> None:
         """Show files that a model makes, and store its message."""
-        owner = self.record(number).owner
+        owner = self.conversation(number).owner
         for file in files:
             shown = Response("tool_call_result", {"files": [CONTENTS[file]]}, is_type_switched=True)
-            await with_urls(self.media, owner, shown, reference_of(self.record(number).id))
+            await with_urls(self.media, owner, shown, reference_of(self.conversation(number).id))
         if is_refused:
             self.is_exact = False  # readers of the event log may have the files
         parts = [FilePart(BinaryContent.narrow_type(CONTENTS[file])) for file in files]
@@ -106,33 +106,36 @@ class World:
 
     async def retry(self, number: int, files: list[int], is_refused: bool) -> None:
         """Store the last message again, with the files that it has."""
-        record = self.records.get(number)
-        if record is None:
+        conversation = self.conversations.get(number)
+        if conversation is None:
             return
-        [*_, last] = await self.history.history(record)
-        [message] = await with_data(self.media, record.owner, [last.message])
+        [*_, last] = await self.history.history(conversation)
+        [message] = await with_data(self.media, conversation.owner, [last.message])
         await self.write(number, message)
 
     async def copy(self, number: int, files: list[int], is_refused: bool) -> None:
         """Store a conversation with the same messages, unless its place is taken."""
-        record, visitor = self.records.get(number), Visitor(owner=OWNERS[number % 2])
-        if record is None or number + 10 in self.records:
+        conversation, visitor = self.conversations.get(number), Visitor(owner=OWNERS[number % 2])
+        if conversation is None or number + 10 in self.conversations:
             return
-        prompts = [entry for entry in await self.history.history(record) if is_prompt(entry)]
+        prompts = [entry for entry in await self.history.history(conversation) if is_prompt(entry)]
         if not prompts:
             return
         quota = StorageQuota(None, self.history, self.media, Path())
         answered = RunningAnswers(self.history, LiveRuns(None)).is_busy
         branches = Branches(self.history, self.media, quota, FOR_EVER, answered)
-        copied = await branches.copy(visitor, record.id, prompts[-1].id)
-        self.records[number + 10] = await self.history.get(copied, owner=visitor.owner)
+        copied = await branches.copy(visitor, conversation.id, prompts[-1].id)
+        self.conversations[number + 10] = await self.history.get(copied, owner=visitor.owner)
 
     async def delete(self, number: int, files: list[int], is_refused: bool) -> None:
-        record = self.records.get(number)
-        if record is not None:
-            assert await delete_conversation(self.history, self.media, record, lambda _: is_refused) is not is_refused
+        conversation = self.conversations.get(number)
+        if conversation is not None:
+            assert (
+                await delete_conversation(self.history, self.media, conversation, lambda _: is_refused)
+                is not is_refused
+            )
             if not is_refused:
-                del self.records[number]
+                del self.conversations[number]
 
     async def sweep(self, number: int, files: list[int], is_refused: bool) -> None:
         """Do the housekeeping now, when all files are young, or a day later, when none is."""
@@ -147,18 +150,22 @@ class World:
         """Start a process after a crash, and read what is stored."""
         self.start(Fuse(0))
         self.is_exact = False
-        numbers = {record.id: number for number, record in self.records.items()}
-        self.records = {}
-        for record in [record for owner in OWNERS for record in await self.store.list(owner)]:
-            number = int(record.id[1:]) if len(record.id) < 6 else numbers.get(record.id, 20 + len(self.records))
-            self.records[number] = record
+        numbers = {conversation.id: number for number, conversation in self.conversations.items()}
+        self.conversations = {}
+        for conversation in [conversation for owner in OWNERS for conversation in await self.store.list(owner)]:
+            number = (
+                int(conversation.id[1:])
+                if len(conversation.id) < 6
+                else numbers.get(conversation.id, 20 + len(self.conversations))
+            )
+            self.conversations[number] = conversation
 
     async def check(self, *, is_swept: bool = False) -> None:
         """Check that each named file is there, and that there are no others after a sweep or if nothing has crashed."""
         for owner in OWNERS:
             named = set[str]()
-            for record in await self.store.list(owner):
-                named |= files_named_in([entry.message for entry in await self.store.entries(record)])
+            for conversation in await self.store.list(owner):
+                named |= files_named_in([entry.message for entry in await self.store.entries(conversation)])
             stored = {file.name: self.place.read(f"{owner}/{file.name}") for file in self.place.files(owner)}
             expected = {id_of(owner, content): content.data for content in CONTENTS} | {OLD_ID: OLD.data}
             assert {id_: stored.get(id_) for id_ in named} == {id_: expected[id_] for id_ in named}, "a file is missing"
@@ -203,7 +210,7 @@ def test_any_history_keeps_named_files_only(
             await world.check()
         await world.store.save(Conversation(owner="of another visitor"))  # no history is empty from now on
         await world.sweep(0, [], is_refused=True)
-        for number in [*world.records]:
+        for number in [*world.conversations]:
             await world.delete(number, [], is_refused=False)
         await world.sweep(0, [], is_refused=True)
         assert world.is_lost or await world.media.sizes() == {}
@@ -223,7 +230,7 @@ async def test_file_is_kept_while_another_message_names_it(tmp_path: Path, kind:
             world.sweep(0, [], is_refused=False),
         )
         await world.check()
-    for number in [*world.records]:
+    for number in [*world.conversations]:
         await world.delete(number, [], is_refused=False)
     await world.check()
     assert await world.media.sizes() == {}

@@ -27,7 +27,7 @@ from tests.support.models import LARGE, SMALL, FakeLocalModels
 from tests.support.scripted_server import Config, running
 from tests.support.views import page_request, properties_of, widgets
 
-QUICK = {"Message", "HTML", "JsonValue", "Settings", "TextValue", "Timer"}
+QUICK = {"Message", "HTML", "JsonValue", "SettingsPanel", "TextValue", "Timer"}
 """The kinds of widgets whose values are quickly read and written."""
 
 
@@ -195,7 +195,7 @@ async def test_finished_answer_still_reaches_listener(handlers: Handlers, models
         live = await conversations.send(Asker(owner="ann"), None, {"text": "!text Quick."}, Choices())
         await live.run
         await conversations.live_runs.close()  # wait until the run is forgotten
-        assert not conversations.live_runs.is_busy(live.conversation)
+        assert not conversations.live_runs.is_busy(live.conversation_id)
         answers = [answer async for answer in stream_answer(live)]
         await conversations.aclose()
     assert (answers[-1]["text"], answers[-1]["finish_reason"]) == ("Quick.", "stop")

@@ -111,24 +111,26 @@ async def read(response: Any) -> bytes:
 
 async def test_two_exports_of_a_visitor_run_at_once_whatever_begins_together(tmp_path: Path) -> None:
     store = SlowStore()
-    record, _ = await started(store, "Yes", owner="ann")
+    conversation, _ = await started(store, "Yes", owner="ann")
     routes = export_routes(store, tmp_path)
-    asked = [routes.export_one(request("/export", conversation=record.id)) for _ in range(40)]
+    asked = [routes.export_one(request("/export", conversation=conversation.id)) for _ in range(40)]
     answers = await asyncio.gather(*asked)
     taken = [answer for answer in answers if answer.status_code == 200]
     assert len(taken) == EXPORTS_PER_OWNER
     refused = next(answer for answer in answers if answer.status_code == 429)
     assert refused.headers["retry-after"] in bytes(refused.body).decode()
     await hang_up(taken[0])
-    again = await asyncio.gather(*(routes.export_one(request("/export", conversation=record.id)) for _ in range(5)))
+    again = await asyncio.gather(
+        *(routes.export_one(request("/export", conversation=conversation.id)) for _ in range(5))
+    )
     assert [answer.status_code for answer in again].count(200) == 1
 
 
 async def test_pages_of_links_are_counted_before_the_chat_is_read(tmp_path: Path) -> None:
     store, settings = SlowStore(), Settings(local=LocalSettings())
     links = ChatLinks(store, settings)
-    record, _ = await started(store, "Yes", owner="ann")
-    token, _ = await links.create("ann", record.id, LinkChoices(days=None))
+    conversation, _ = await started(store, "Yes", owner="ann")
+    token, _ = await links.create("ann", conversation.id, LinkChoices(days=None))
     routes = LinkPageRoutes(links, cast(Any, None), MediaStore(tmp_path), settings)
 
     async def ask(count: int, address: str) -> list[Any]:
@@ -275,11 +277,11 @@ def none() -> Callable[[str], AsyncIterator[str]]:
 
 async def test_public_page_limits_exports_a_minute_and_says_when_it_works_again(tmp_path: Path) -> None:
     store = MemoryStore()
-    record, _ = await started(store, "Yes", owner="ann")
+    conversation, _ = await started(store, "Yes", owner="ann")
     routes = export_routes(store, tmp_path, RequestLimit())
     for _ in range(EXPORTS_A_MINUTE):
-        assert b"</html>" in await read(await routes.export_one(request("/export", conversation=record.id)))
-    refused = await routes.export_one(request("/export", conversation=record.id))
+        assert b"</html>" in await read(await routes.export_one(request("/export", conversation=conversation.id)))
+    refused = await routes.export_one(request("/export", conversation=conversation.id))
     assert refused.status_code == 429
     assert 0 < int(refused.headers["retry-after"]) <= 60
 
@@ -287,8 +289,8 @@ async def test_public_page_limits_exports_a_minute_and_says_when_it_works_again(
 async def test_head_of_a_link_writes_no_page(tmp_path: Path) -> None:
     store, settings = MemoryStore(), Settings(local=LocalSettings())
     links = ChatLinks(store, settings)
-    record, _ = await started(store, "Yes", owner="ann")
-    token, _ = await links.create("ann", record.id, LinkChoices(days=None))
+    conversation, _ = await started(store, "Yes", owner="ann")
+    token, _ = await links.create("ann", conversation.id, LinkChoices(days=None))
     routes = LinkPageRoutes(links, cast(Any, None), MediaStore(tmp_path), settings)
     asked = request("/s", None, "HEAD", token=token)
     response, sent = await routes.page(asked), list[Any]()
@@ -361,13 +363,13 @@ async def test_changes_and_exports_end_with_their_clients(tmp_path: Path, server
     async with running_app(tmp_path, server.base_url) as app:
         chats = app.state.conversations
         await until(lambda: chats.models.find(""))
-        record, entries = await started(chats.store, "Yes", owner=owner)
-        message = f"/conversations/{record.id}/messages/{entries[0].id}"
+        conversation, entries = await started(chats.store, "Yes", owner=owner)
+        message = f"/conversations/{conversation.id}/messages/{entries[0].id}"
         for method, path, body in (
             ("PATCH", message, b'{"text": "No"}'),
             ("POST", f"{message}/retry", b""),
             ("POST", f"{message}/copy", b""),
-            ("GET", f"/export/{record.id}", b""),
+            ("GET", f"/export/{conversation.id}", b""),
         ):
             gone, path_ = asyncio.Event(), path
 
@@ -406,7 +408,7 @@ async def test_looks_of_one_visitor_take_turns_and_leave_a_place(monkeypatch: py
 
     async def look(owner: str) -> Any:
         fields = {**request("/", id_="chat").scope, "query_string": b"format=blocks"}
-        return await routes._one(Request(fields), owner)  # pyright: ignore[reportPrivateUsage]
+        return await routes._row_of(Request(fields), owner)  # pyright: ignore[reportPrivateUsage]
 
     looks = [asyncio.create_task(look(owner)) for owner in ("ann", "ann", "ann", "bob")]
     await until(lambda: "bob" in looking)

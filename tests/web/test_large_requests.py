@@ -410,22 +410,33 @@ async def stored_chat(
     end = Note(run_id="1", ended="suspended") if is_question else Note(run_id="1", ended="cancelled", detail=TEXT)
     entries[-1] = replace(entries[-1], note=end)
     begins = [Entry(parent_id=None, message=prompt(f"Version {number}")) for number in range(versions)]
-    record = Conversation(owner=owner, title="pear", head_id=entries[-1].id, branches=tuple(one.id for one in begins))
-    record = await store.save(record, [*entries, *begins])
+    conversation = Conversation(
+        owner=owner, title="pear", head_id=entries[-1].id, branches=tuple(one.id for one in begins)
+    )
+    conversation = await store.save(conversation, [*entries, *begins])
     for number in range(MAX_LINKS):
         link = Link(
-            digest=digest_of(f"{record.id}{number}"), conversation_id=record.id, owner=owner, system_prompt="x" * 20_000
+            digest=digest_of(f"{conversation.id}{number}"),
+            conversation_id=conversation.id,
+            owner=owner,
+            system_prompt="x" * 20_000,
         )
         await store.links.put(link)
     asked_last = next(entry.id for entry in reversed(entries) if is_prompt(entry))
-    return record, f"{record.id}0", (asked_last, begins[0].id)
+    return conversation, f"{conversation.id}0", (asked_last, begins[0].id)
 
 
 def request_to_stored(
-    method: str, path: str, record: Conversation, token: str, entry: str, **more: str
+    method: str, path: str, conversation: Conversation, token: str, entry: str, **more: str
 ) -> dict[str, Any]:
     """Return the parts of a request to a route of stored chats, which name what is stored. `more` are further names."""
-    names = {"id_": record.id, "conversation": record.id, "token": token, "digest": digest_of(f"{record.id}1"), **more}
+    names = {
+        "id_": conversation.id,
+        "conversation": conversation.id,
+        "token": token,
+        "digest": digest_of(f"{conversation.id}1"),
+        **more,
+    }
     body: dict[str, Any] = {}
     if path.endswith("/passage"):
         body = {"document": "a.pdf", "page": 1, "passage": "word of it " * 50}
@@ -466,7 +477,7 @@ async def test_no_route_of_a_large_chat_holds_the_loop(
         await until(lambda: chats.models.find(""))
         for number in range(60):
             await chats.store.save(Conversation(owner=owner, title=f"pear {number}"))
-        record, token, asked_in = await stored_chat(chats.store, owner, messages())
+        conversation, token, asked_in = await stored_chat(chats.store, owner, messages())
         assert (await asked(app, "POST", f"/s/{token}/continue")).status == 499  # hung up, so it is not copied
         assert {*await chats.store.retention.sizes()} <= {owner, PROBE}
         copied, step = await slowest_of(app, "POST", path=f"/s/{token}/continue", cookie=cookie, waits=True)
@@ -476,8 +487,8 @@ async def test_no_route_of_a_large_chat_holds_the_loop(
                 steps = list[tuple[float, str]]()
                 while len(steps) < 3 and (not steps or steps[-1][0] > MOST_SECONDS):  # a busy machine can be slow
                     if method != "GET":
-                        record, token, asked_in = await stored_chat(chats.store, owner, messages())
-                    parts = request_to_stored(method, path, record, token, asked_in[entry])
+                        conversation, token, asked_in = await stored_chat(chats.store, owner, messages())
+                    parts = request_to_stored(method, path, conversation, token, asked_in[entry])
                     with longest_step() as longest:
                         answer = await asked(app, method, cookie=cookie, query=query, waits=True, **parts)
                         statuses[answer.status] += 1
@@ -562,7 +573,7 @@ async def test_no_route_works_for_a_client_that_left(tmp_path: Path, server: Run
         )
         run = json.loads(sent.text)["run"]
         routes = dict.fromkeys(routes_of(app.routes))
-        record, token, asked_in = await stored_chat(chats._store, owner, LONG_ANSWERS, 2)
+        conversation, token, asked_in = await stored_chat(chats.store, owner, LONG_ANSWERS, 2)
         tasks, places = tasks_of_requests(), HeldPlaces()
         assert not places.count
 
@@ -572,8 +583,8 @@ async def test_no_route_works_for_a_client_that_left(tmp_path: Path, server: Run
         for method, path in sorted(routes, key=lambda one: (one[1] == "/own-data", one[0] == "DELETE", one[1])):
             for query in LOOKS.get(path, [""]):
                 if method != "GET":
-                    record, token, asked_in = await stored_chat(chats._store, owner, LONG_ANSWERS, 2)
-                parts = request_to_stored(method, path, record, token, asked_in[0], run_id=run)
+                    conversation, token, asked_in = await stored_chat(chats.store, owner, LONG_ANSWERS, 2)
+                parts = request_to_stored(method, path, conversation, token, asked_in[0], run_id=run)
                 parts["body"] = LARGEST_BODIES["a text"] if parts["body"] == b"{}" else parts["body"]
                 await leave(app, method, when, serves_others, cookie=cookie, query=query, **parts)
                 try:

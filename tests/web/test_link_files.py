@@ -27,13 +27,13 @@ class CountingStore(MemoryStore):
 
     reads = 0
 
-    async def history(self, record: Conversation, **wanted: Any) -> list[Entry]:
+    async def history(self, conversation: Conversation, **wanted: Any) -> list[Entry]:
         self.reads += 1
-        return await super().history(record, **wanted)
+        return await super().history(conversation, **wanted)
 
-    async def entries(self, record: Conversation) -> Sequence[Entry]:
+    async def entries(self, conversation: Conversation) -> Sequence[Entry]:
         self.reads += 1
-        return await super().entries(record)
+        return await super().entries(conversation)
 
 
 def names(file: str) -> ModelRequest:
@@ -46,9 +46,9 @@ async def test_files_of_a_page_read_the_chat_once(tmp_path: Path) -> None:
     contents = [BinaryContent(random_png(), media_type="image/png") for _ in range(20)]
     files = [await media.add("ann", content, "message") for content in contents]
     entries = chain(*map(names, files))
-    record = await store.save(Conversation(owner="ann", head_id=entries[-1].id), entries)
+    conversation = await store.save(Conversation(owner="ann", head_id=entries[-1].id), entries)
     links = ChatLinks(store, Settings(local=LocalSettings()))
-    token, _ = await links.create("ann", record.id, LinkChoices(days=None, with_files=True))
+    token, _ = await links.create("ann", conversation.id, LinkChoices(days=None, with_files=True))
     routes = LinkPageRoutes(links, cast(Any, None), media, Settings(local=LocalSettings()))
 
     async def answer(file: str) -> Response:
@@ -70,10 +70,10 @@ async def test_remembered_files_open_no_other_branch() -> None:
     store = MemoryStore()
     first, second, hidden = (f"{digit * 64}.png" for digit in "123")
     entries, edited = chain(prompt("Hi"), names(first)), chain(names(second))
-    record = await store.save(Conversation(owner="ann", head_id=entries[-1].id), entries)
+    conversation = await store.save(Conversation(owner="ann", head_id=entries[-1].id), entries)
     links = ChatLinks(store, Settings(local=LocalSettings()))
     (later, _), (fixed, link), (bare, _) = [
-        await links.create("ann", record.id, LinkChoices(days=None, later=later, with_files=with_files))
+        await links.create("ann", conversation.id, LinkChoices(days=None, later=later, with_files=with_files))
         for later, with_files in ((True, True), (False, True), (True, False))
     ]
 
@@ -86,12 +86,12 @@ async def test_remembered_files_open_no_other_branch() -> None:
 
     for _ in range(2):
         assert [await shown(token) for token in (later, fixed, bare)] == [[True, False, False]] * 2 + [[False] * 3]
-    record = await store.save(replace(record, head_id=edited[0].id), edited)
+    conversation = await store.save(replace(conversation, head_id=edited[0].id), edited)
     for _ in range(2):
         assert [await shown(token) for token in (later, fixed)] == [[False, True, False], [True, False, False]]
-    await links.revoke("ann", record.id, link.digest)
+    await links.revoke("ann", conversation.id, link.digest)
     assert await shown(fixed) == [False] * 3
-    await store.delete(record.id, owner="ann")
+    await store.delete(conversation.id, owner="ann")
     assert await shown(later) == [False] * 3
 
 
@@ -100,8 +100,8 @@ async def test_remembered_branches_are_bounded() -> None:
     links = ChatLinks(store, Settings(local=LocalSettings()))
     for _ in range(MAX_BRANCHES + 5):
         [entry] = chain(names(file))
-        record = await store.save(Conversation(owner="ann", head_id=entry.id), [entry])
-        token, _ = await links.create("ann", record.id, LinkChoices(days=None, with_files=True))
+        conversation = await store.save(Conversation(owner="ann", head_id=entry.id), [entry])
+        token, _ = await links.create("ann", conversation.id, LinkChoices(days=None, with_files=True))
         assert await links.owner_of_file(token, file) == "ann"
     assert len(links._files) == MAX_BRANCHES
 
@@ -113,8 +113,8 @@ async def test_files_of_the_branch_in_use_stay_remembered() -> None:
     tokens = list[str]()
     for _ in range(MAX_BRANCHES + 1):
         [entry] = chain(names(file))
-        record = await store.save(Conversation(owner="ann", head_id=entry.id), [entry])
-        tokens.append((await links.create("ann", record.id, LinkChoices(days=None, with_files=True)))[0])
+        conversation = await store.save(Conversation(owner="ann", head_id=entry.id), [entry])
+        tokens.append((await links.create("ann", conversation.id, LinkChoices(days=None, with_files=True)))[0])
         await links.owner_of_file(tokens[0], file)
         await links.owner_of_file(tokens[-1], file)
     store.reads = 0

@@ -248,11 +248,11 @@ def entries_with(text: str, place: str) -> list[Entry]:
 async def tags_with(text: str, place: str) -> dict[str, list[tuple[str, list[str]]]]:
     """Return the tags of the link page, of the exported page and of the chat, with the names of their attributes."""
     store, entries = MemoryStore(), entries_with(text, place)
-    record = Conversation(owner="ann", title=text if place == "title" else "word", head_id=entries[-1].id)
-    record = await store.save(record, entries)
+    conversation = Conversation(owner="ann", title=text if place == "title" else "word", head_id=entries[-1].id)
+    conversation = await store.save(conversation, entries)
     links = ChatLinks(store, Settings(local=LocalSettings()))
     prompt = text if place == "system prompt" else "word"
-    token, _ = await links.create("ann", record.id, LinkChoices(days=None, with_files=True, system_prompt=prompt))
+    token, _ = await links.create("ann", conversation.id, LinkChoices(days=None, with_files=True, system_prompt=prompt))
     shared = await links.open(token)
 
     async def file_url(_: str) -> AsyncIterator[str]:
@@ -262,7 +262,7 @@ async def tags_with(text: str, place: str) -> dict[str, list[tuple[str, list[str
     blocks = blocks_of(entries, ENGLISH, html_mark)
     pages = {
         "link page": [one async for one in to_link_page(shared, "http://a.example/s/x", site, file_url, ENGLISH)],
-        "exported page": [one async for one in to_html(record.title, "", blocks, file_url, ENGLISH)],
+        "exported page": [one async for one in to_html(conversation.title, "", blocks, file_url, ENGLISH)],
         "chat": [html for turn in to_turns(entries) for one in render_turn(turn)["bubbles"] for html in one["blocks"]],
     }
     out = dict[str, list[tuple[str, list[str]]]]()
@@ -311,22 +311,22 @@ def test_page_of_a_link_is_kept_and_framed_by_nobody() -> None:
 )
 async def test_link_has_limits(bodies: list[Any], statuses: list[int]) -> None:
     store = MemoryStore()
-    record, _ = await started(store, "Yes", owner="ann")
+    conversation, _ = await started(store, "Yes", owner="ann")
     app = FastAPI(exception_handlers={AgentError: answer_error})
     links = ChatLinks(store, Settings(local=LocalSettings()))
     LinkRoutes(links, lambda _: "ann", AsyncMock(return_value=False)).add_to(app)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
-        answers = [await client.post(f"/conversations/{record.id}/links", json=body) for body in bodies]
+        answers = [await client.post(f"/conversations/{conversation.id}/links", json=body) for body in bodies]
     assert [answer.status_code for answer in answers] == statuses
-    assert len(await links.list("ann", record.id)) == statuses.count(200)
+    assert len(await links.list("ann", conversation.id)) == statuses.count(200)
 
 
 async def test_pages_that_are_written_at_once_are_limited(tmp_path: Path) -> None:
     """A reader who takes nothing holds the memory of a conversation, as with exports."""
     store, settings = MemoryStore(), Settings(local=LocalSettings())
     links = ChatLinks(store, settings)
-    record, _ = await started(store, "Yes", owner="ann")
-    token, _ = await links.create("ann", record.id, LinkChoices(days=None))
+    conversation, _ = await started(store, "Yes", owner="ann")
+    token, _ = await links.create("ann", conversation.id, LinkChoices(days=None))
     routes = LinkPageRoutes(links, cast(Any, None), MediaStore(tmp_path), settings)
 
     async def opened(address: str | None) -> tuple[int, AsyncGenerator[bytes]]:

@@ -230,7 +230,7 @@ async def test_chat_has_one_answer_at_once() -> None:
     first = table.start(Agent(FakeConnection(hanging)).run("Hi."), unstored())
     with pytest.raises(Conflict):
         table.start(Agent(FakeConnection([])).run("Hi."), unstored())
-    for journal, is_beside in ((unstored(), True), (unstored(conversation="another"), False)):
+    for journal, is_beside in ((unstored(), True), (unstored(conversation_id="another"), False)):
         await table.start(Agent(FakeConnection([])).run("Hi."), journal, is_beside=is_beside).run
     first.run.cancel()
     await first.run

@@ -64,10 +64,10 @@ async def long_chat(page: Page, count: int, characters: int = 0) -> tuple[str, s
     """Store a chat with a second version of its last message. Return its id, this version and the older one."""
     entries = chain(*(prompt(f"message {number}{' ' * characters}") for number in range(count)))
     again = Entry(parent_id=entries[-2].id, message=prompt("edited"))
-    record = Conversation(owner=page.owner, title="message 0", head_id=again.id, branches=(entries[-1].id,))
-    await page.store.save(record, [*entries, again])
+    conversation = Conversation(owner=page.owner, title="message 0", head_id=again.id, branches=(entries[-1].id,))
+    await page.store.save(conversation, [*entries, again])
     page.first = entries[0].id
-    return record.id, again.id, entries[-1].id
+    return conversation.id, again.id, entries[-1].id
 
 
 async def _files_of_last(page: Page, chat: str, last: str) -> None:

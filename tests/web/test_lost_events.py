@@ -5,7 +5,7 @@ import pytest
 from fastapi import FastAPI
 
 from agent.history.memory import MemoryStore
-from agent.history.records import RunEvent, RunEvents
+from agent.history.values import RunEvent, RunEvents
 from agent.web.chat.answers import LiveRuns, RunningAnswer, RunningAnswers
 from agent.web.run_event_routes import Frames, RunEventRoutes, RunFrames
 from tests.support.history_stores import started
@@ -27,8 +27,8 @@ async def no_frames(live: RunningAnswer, _: object) -> Frames:
 )
 async def test_reader_of_lost_events_gets_the_end(after: str, numbers: list[int]) -> None:
     store, app = MemoryStore(), FastAPI()
-    record, _ = await started(store, owner="ann")
-    run = RunEvents(run_id="run", conversation_id=record.id, owner="ann", events=EVENTS, has_ended=True)
+    conversation, _ = await started(store, owner="ann")
+    run = RunEvents(run_id="run", conversation_id=conversation.id, owner="ann", events=EVENTS, has_ended=True)
     await store.runs.append(run)
     RunEventRoutes(RunningAnswers(store, LiveRuns(None)), store, lambda _: "ann", no_frames).add_to(app)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:

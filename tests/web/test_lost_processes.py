@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from agent.errors import AgentError, Conflict, Limited, NotFound
 from agent.files.store import MediaStore
 from agent.history import RunEvent
-from agent.history.records import RunEvents
+from agent.history.values import RunEvents
 from agent.settings import PublicSettings
 from agent.web.chat.answers import RunningAnswer, RunningAnswers
 from agent.web.chat.choices import Choices
@@ -249,8 +249,8 @@ async def test_answer_with_a_visitors_key_asks_for_it_again(
     assert live is not None
     await other.until_stored(live.run_id, "word9")
     await one.lose_its_runs()
-    assert await other.until_ended(live.conversation, live.run_id) == ""
-    texts = await other.texts(live.conversation)
+    assert await other.until_ended(live.conversation_id, live.run_id) == ""
+    texts = await other.texts(live.conversation_id)
     assert "word9" in texts[1]  # what was written stays
     assert any("Enter the key again" in text for text in texts)
     stored = [event.json for event in await other.store.runs.events(live.run_id, owner="ann")]
@@ -272,11 +272,11 @@ async def test_deleted_conversation_is_not_continued(build: Build) -> None:
 async def test_damaged_run_blocks_nothing(build: Build, caplog: pytest.LogCaptureFixture) -> None:
     """A lost run that cannot be ended is logged, and its conversation can be used."""
     house = await build()
-    record, _ = await started(house.store, owner="ann")
-    damaged = RunEvents(run_id="bad", conversation_id=record.id, owner="ann", events=[RunEvent(1, "no JSON")])
+    conversation, _ = await started(house.store, owner="ann")
+    damaged = RunEvents(run_id="bad", conversation_id=conversation.id, owner="ann", events=[RunEvent(1, "no JSON")])
     await house.store.runs.append(damaged)
     await house.lose_its_runs()
-    assert not await house.page.running.is_busy(record.id, "ann")
+    assert not await house.page.running.is_busy(conversation.id, "ann")
     assert "bad could not be ended" in caplog.text
 
 
@@ -322,7 +322,7 @@ async def test_quota_keeps_what_another_process_answers(build: Build, tmp_path: 
 
     with pytest.raises(Limited, match="no room for this message"):
         await reserve()
-    assert await other.store.get(live.conversation, owner=guest.owner)
+    assert await other.store.get(live.conversation_id, owner=guest.owner)
     await live.stop()
     await live.wait_for_end()
     await reserve()

@@ -39,7 +39,7 @@ class Page:
     async def say(self, text: str) -> LiveRun:
         live = await self.conversations.send(ANN, self.chat or None, {"text": text}, CHOICES)
         assert live is not None
-        self.chat = live.conversation
+        self.chat = live.conversation_id
         return live
 
     async def turns(self, *texts: str) -> None:

@@ -63,12 +63,12 @@ def own_data(page: Conversations, store: HistoryStore) -> OwnData:
 
 async def with_file(store: HistoryStore, media: MediaStore, owner: str) -> bytes:
     """Store a conversation with a marked text and a file. Return the bytes of the file."""
-    data, record = random_png(), Conversation(owner=owner, title=MARK)
+    data, conversation = random_png(), Conversation(owner=owner, title=MARK)
     first = Entry(
         parent_id=None, message=ModelRequest([UserPromptPart([MARK, BinaryContent(data, media_type="image/png")])])
     )
-    message = await with_references(media, owner, first.message, reference_of(record.id, first.id))
-    await store.save(replace(record, head_id=first.id), [replace(first, message=message)])
+    message = await with_references(media, owner, first.message, reference_of(conversation.id, first.id))
+    await store.save(replace(conversation, head_id=first.id), [replace(first, message=message)])
     return data
 
 

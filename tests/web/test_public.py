@@ -157,9 +157,9 @@ async def test_returning_page_keeps_its_answer(tmp_path: Path, model_server: Run
     page = chats_of(model_server.base_url, tmp_path, SPEC, public=LIMITS, grace_seconds=1.0)
     live = await page.send(Asker(owner="ann"), None, {"text": "!tokens 4000 @100"}, Choices())
     assert live is not None
-    async with aclosing(watch(page, "ann", live.conversation)) as looking:
+    async with aclosing(watch(page, "ann", live.conversation_id)) as looking:
         await anext(looking)
-    async with aclosing(watch(page, "ann", live.conversation)) as again:
+    async with aclosing(watch(page, "ann", live.conversation_id)) as again:
         began = monotonic()
         async for _ in again:
             if monotonic() - began > 2:

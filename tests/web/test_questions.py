@@ -207,17 +207,19 @@ async def test_answer_resumes_in_another_process(
     before = restarted()
     live = await before.send(Asker(owner="ann"), None, {"text": script}, Choices(tools=True))
     assert live is not None
-    seen = [view async for view in watch(before, "ann", live.conversation)]
+    seen = [view async for view in watch(before, "ann", live.conversation_id)]
     assert (await live.run).finish_reason == "suspended"
     after = restarted()
-    assert (await view_of(after, "ann", live.conversation)).turns == seen[-1].turns
+    assert (await view_of(after, "ann", live.conversation_id)).turns == seen[-1].turns
     with pytest.raises(NotFound):
-        await after.answer(Asker(owner="bob"), live.conversation, "yearly", Choices())
-    went_on = await after.answer(Asker(owner="ann"), live.conversation, "yearly", Choices())  # tools are now turned off
+        await after.answer(Asker(owner="bob"), live.conversation_id, "yearly", Choices())
+    went_on = await after.answer(
+        Asker(owner="ann"), live.conversation_id, "yearly", Choices()
+    )  # tools are now turned off
     assert went_on is not None
-    seen = [view async for view in watch(after, "ann", live.conversation)]
+    seen = [view async for view in watch(after, "ann", live.conversation_id)]
     assert (await went_on.run).finish_reason == "stop"
-    again = await view_of(after, "ann", live.conversation)
+    again = await view_of(after, "ann", live.conversation_id)
     assert again.turns == seen[-1].turns
     assert said_by_person(*again.turns)[1:] == [written("yearly")]
     assert asked(*again.turns) == ""
@@ -225,7 +227,7 @@ async def test_answer_resumes_in_another_process(
     assert [one["content"] for one in results] == sent
     await over(after)
     with pytest.raises(Conflict, match="no longer open"):
-        await after.answer(Asker(owner="ann"), live.conversation, "monthly", Choices())
+        await after.answer(Asker(owner="ann"), live.conversation_id, "monthly", Choices())
 
 
 async def test_bad_arguments_are_refused_and_asking_continues(restarted: Callable[[], Conversations]) -> None:
@@ -234,9 +236,9 @@ async def test_bad_arguments_are_refused_and_asking_continues(restarted: Callabl
     assert live is not None
     await over(page)
     with pytest.raises(InputError, match="do not fit"):
-        await page.answer(Asker(owner="ann"), live.conversation, '{"to": 5, "shout": true}', Choices())
-    assert "Allow send to run" in asked(*(await view_of(page, "ann", live.conversation)).turns)
-    refused = await page.answer(Asker(owner="ann"), live.conversation, "Not now.", Choices())
+        await page.answer(Asker(owner="ann"), live.conversation_id, '{"to": 5, "shout": true}', Choices())
+    assert "Allow send to run" in asked(*(await view_of(page, "ann", live.conversation_id)).turns)
+    refused = await page.answer(Asker(owner="ann"), live.conversation_id, "Not now.", Choices())
     assert refused is not None
     assert (await refused.run).finish_reason == "stop"
 
@@ -259,10 +261,10 @@ async def suspended(page: Conversations, owner: str) -> tuple[str, QuestionId]:
     live = await page.send(Asker(owner=owner), None, {"text": SEND}, Choices(tools=True))
     assert live is not None
     await over(page)
-    record = await page.store.get(live.conversation, owner=owner)
-    turn = to_turns(await page.store.history(record))[-1]
+    conversation = await page.store.get(live.conversation_id, owner=owner)
+    turn = to_turns(await page.store.history(conversation))[-1]
     assert turn.question is not None
-    return record.id, QuestionId(turn.run, turn.question["id"])
+    return conversation.id, QuestionId(turn.run, turn.question["id"])
 
 
 async def test_approval_counts_only_for_its_question(
@@ -318,16 +320,16 @@ async def test_replies_are_bounded_and_forgotten(restarted: Callable[[], Convers
     page.runs.rate_limiter = RateLimiter(PublicSettings(messages=1))
     page.runs.rate_limiter.reserve_answer(ann).release()
     with pytest.raises(Limited, match="1 message a minute"):
-        await page.answer(ann, live.conversation, "yearly", Choices())
+        await page.answer(ann, live.conversation_id, "yearly", Choices())
     page.runs.rate_limiter = RateLimiter(None)
-    assert await page.answer(ann, live.conversation, "yearly", Choices()) is None
-    assert page.replies.get(live.conversation)
-    record = await page.store.get(live.conversation, owner="ann")
+    assert await page.answer(ann, live.conversation_id, "yearly", Choices()) is None
+    assert page.replies.get(live.conversation_id)
+    conversation = await page.store.get(live.conversation_id, owner="ann")
     await page.replies.forget_deleted(page.store)
-    assert page.replies.get(live.conversation)
-    assert await delete_conversation(page.store, page.media, record, page.live_runs.is_busy)
+    assert page.replies.get(live.conversation_id)
+    assert await delete_conversation(page.store, page.media, conversation, page.live_runs.is_busy)
     await page.replies.forget_deleted(page.store)
-    assert page.replies.get(live.conversation) is None
+    assert page.replies.get(live.conversation_id) is None
     assert page.replies.size == 0
 
 
@@ -346,7 +348,7 @@ async def test_questions_of_servers_are_asked_field_by_field(model_server: Runni
     live = await pages[0].send(ann, None, {"text": "!tool things-order {} !text Ordered."}, Choices(tools=True))
     assert live is not None
     await over(pages[0])
-    page, chat = pages[1], live.conversation
+    page, chat = pages[1], live.conversation_id
     assert (await view_of(page, "ann", chat)).turns == (await view_of(pages[0], "ann", chat)).turns
     assert re.search(r"Things-order asks:.*Your order \(Dish\)", await waiting_for_reply(page, chat), re.DOTALL)
     assert await page.answer(ann, chat, "fish", Choices()) is None
@@ -375,11 +377,11 @@ async def test_requests_of_servers_to_the_model_are_approved(model_server: Runni
     live = await page.send(ann, None, {"text": '!tool things-poem {"topic": "tea"} !text Read.'}, Choices(tools=True))
     assert live is not None
     await over(page)
-    shown = await waiting_for_reply(page, live.conversation)
+    shown = await waiting_for_reply(page, live.conversation_id)
     assert "The MCP server things wants to ask the model" in shown
     assert "A poem about tea" in shown
     changed = json.dumps({"text": "!text Warm leaves."})
-    assert await page.answer(ann, live.conversation, changed, Choices()) is not None
+    assert await page.answer(ann, live.conversation_id, changed, Choices()) is not None
     await over(page)
     results = [one for one in model_server.journal()[-1]["body"]["messages"] if one["role"] == "tool"]
     assert results[-1]["content"].startswith("Warm leaves.")
@@ -397,13 +399,13 @@ async def test_questions_of_agents_below_are_asked(model_server: Running, tmp_pa
     outputs = live.run.outputs
     await over(pages[0])
     assert "".join(text for _, text in outputs) == "I must know.\nask_user…\n"
-    assert "Research asks:" in await waiting_for_reply(pages[1], live.conversation)
+    assert "Research asks:" in await waiting_for_reply(pages[1], live.conversation_id)
     with pytest.raises(NotFound):
-        await pages[1].answer(Asker(owner="bob"), live.conversation, "yearly", Choices())
-    went_on = await pages[1].answer(ann, live.conversation, "yearly", Choices())
+        await pages[1].answer(Asker(owner="bob"), live.conversation_id, "yearly", Choices())
+    went_on = await pages[1].answer(ann, live.conversation_id, "yearly", Choices())
     assert went_on is not None
     await over(pages[1])
-    [turn] = (await view_of(pages[1], "ann", live.conversation)).turns
+    [turn] = (await view_of(pages[1], "ann", live.conversation_id)).turns
     assert asked(turn) == ""
     assert "Found." in str(turn)
     for one in pages:

@@ -23,20 +23,20 @@ class CountingStore(MemoryStore):
 
     read = 0
 
-    async def history(self, record: Conversation, **wanted: Any) -> list[Entry]:
-        entries = await super().history(record, **wanted)
+    async def history(self, conversation: Conversation, **wanted: Any) -> list[Entry]:
+        entries = await super().history(conversation, **wanted)
         self.read += len(entries)
         return entries
 
 
-async def grown(store: HistoryStore, record: Conversation, count: int, text: str = "said") -> Conversation:
-    """Store a record with `count` more entries after its head."""
+async def grown(store: HistoryStore, conversation: Conversation, count: int, text: str = "said") -> Conversation:
+    """Store a conversation with `count` more entries after its head."""
     entries: list[Entry] = []
     for number in range(count):
-        parent = entries[-1].id if entries else record.head_id
+        parent = entries[-1].id if entries else conversation.head_id
         entries.append(Entry(parent_id=parent, message=ModelRequest([UserPromptPart(f"{text} {number}")])))
-    head = entries[-1].id if entries else record.head_id
-    return await store.save(branch(record, head), entries)
+    head = entries[-1].id if entries else conversation.head_id
+    return await store.save(branch(conversation, head), entries)
 
 
 def ids(entries: Sequence[Entry]) -> list[str]:
@@ -45,62 +45,62 @@ def ids(entries: Sequence[Entry]) -> list[str]:
 
 async def test_kept_history_is_that_of_the_store() -> None:
     store, chance = MemoryStore(), random.Random(7)
-    histories, record = RecentHistories(store), await grown(store, Conversation(owner="ann"), 3)
+    histories, conversation = RecentHistories(store), await grown(store, Conversation(owner="ann"), 3)
     for _ in range(60):
-        known: list[str | None] = [None, *ids(await store.entries(record))]
+        known: list[str | None] = [None, *ids(await store.entries(conversation))]
         if chance.random() < 0.3:  # a retry, an edit or an undo
-            record = branch(record, chance.choice(known))
-        record = await grown(store, record, chance.choice([0, 1, 2, 2, 2, 5, NEWEST + 1]))
+            conversation = branch(conversation, chance.choice(known))
+        conversation = await grown(store, conversation, chance.choice([0, 1, 2, 2, 2, 5, NEWEST + 1]))
         if chance.random() < 0.7:
-            assert (await histories.read(record)).entries == await store.history(record)
+            assert (await histories.read(conversation)).entries == await store.history(conversation)
 
 
 async def test_message_does_not_read_whole_history_again() -> None:
     store = CountingStore()
-    histories, record = RecentHistories(store), await grown(store, Conversation(owner="ann"), 400)
-    await histories.read(record)
+    histories, conversation = RecentHistories(store), await grown(store, Conversation(owner="ann"), 400)
+    await histories.read(conversation)
     store.read = 0
-    record = await grown(store, record, 2)
-    assert len((await histories.read(record)).entries) == 402
+    conversation = await grown(store, conversation, 2)
+    assert len((await histories.read(conversation)).entries) == 402
     assert store.read == NEWEST
 
 
 async def test_kept_history_is_refused_like_a_stored_one() -> None:
     store = MemoryStore()
-    histories, record = RecentHistories(store), await grown(store, Conversation(owner="ann"), 3)
-    await histories.read(record)
+    histories, conversation = RecentHistories(store), await grown(store, Conversation(owner="ann"), 3)
+    await histories.read(conversation)
     with pytest.raises(NotFound):
-        await histories.read(Conversation(id=record.id, owner="bob", head_id=record.head_id, revision=1))
-    await store.delete(record.id, owner="ann")
+        await histories.read(Conversation(id=conversation.id, owner="bob", head_id=conversation.head_id, revision=1))
+    await store.delete(conversation.id, owner="ann")
     with pytest.raises(NotFound):
-        await histories.read(record)
+        await histories.read(conversation)
 
 
 async def test_kept_histories_are_bounded() -> None:
     store = MemoryStore()
     histories = RecentHistories(store, max_bytes=3 * LONG * ENTRY_BYTES)
-    records = [await grown(store, Conversation(owner="ann"), LONG) for _ in range(4)]
-    for record in records:
-        await histories.read(record)
+    conversations = [await grown(store, Conversation(owner="ann"), LONG) for _ in range(4)]
+    for conversation in conversations:
+        await histories.read(conversation)
     assert 0 < histories.size <= 3 * LONG * ENTRY_BYTES
     long = await grown(store, Conversation(owner="ann"), LONG, "long" * 10_000)
     assert len((await histories.read(long)).entries) == LONG
     assert histories.size <= 3 * LONG * ENTRY_BYTES
     unused = RecentHistories(store, kept_seconds=0.0)
-    await unused.read(records[0])
+    await unused.read(conversations[0])
     await asyncio.sleep(0.001)
     assert unused.size == 0
 
 
 async def test_short_history_is_read_and_not_kept() -> None:
     store = CountingStore()
-    histories, record = RecentHistories(store), await grown(store, Conversation(owner="ann"), NEWEST)
-    assert (await histories.read(record)).entries == await store.history(record)
+    histories, conversation = RecentHistories(store), await grown(store, Conversation(owner="ann"), NEWEST)
+    assert (await histories.read(conversation)).entries == await store.history(conversation)
     assert histories.size == 0
-    longer = await grown(store, record, 1)
+    longer = await grown(store, conversation, 1)
     await histories.read(longer)
     assert histories.size > 0
-    shorter = branch(longer, record.head_id)
+    shorter = branch(longer, conversation.head_id)
     assert (await histories.read(shorter)).entries == await store.history(shorter)
     assert histories.size == 0
 
@@ -111,13 +111,13 @@ async def test_reading_costs_no_more_in_longer_histories() -> None:
     store = CountingStore()
     histories = RecentHistories(store)
     for count in (6_000, 10_000):
-        record = await grown(store, Conversation(owner="ann"), count)
+        conversation = await grown(store, Conversation(owner="ann"), count)
         store.read = 0
-        found = await histories.read(record)
+        found = await histories.read(conversation)
         assert store.read <= READ_BYTES // ENTRY_BYTES + PAGE
-        assert [*found.entries] == (await store.history(record))[found.earlier :]
+        assert [*found.entries] == (await store.history(conversation))[found.earlier :]
         assert len(found.entries) + found.earlier == count
-        longer = await grown(store, record, 2)
+        longer = await grown(store, conversation, 2)
         store.read = 0
         again = await histories.read(longer)
         assert (store.read, again.earlier, len(again.entries)) == (NEWEST, found.earlier, len(found.entries) + 2)

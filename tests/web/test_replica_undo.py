@@ -37,7 +37,7 @@ class ProcessClock(datetime):
 @pytest.fixture
 def set_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[timedelta], None]:
     """Return a function that sets the clock of this process, but not that of the database."""
-    monkeypatch.setattr("agent.history.records.datetime", ProcessClock)
+    monkeypatch.setattr("agent.history.values.datetime", ProcessClock)
     return lambda ahead: monkeypatch.setattr(ProcessClock, "ahead", ahead)
 
 
@@ -70,11 +70,11 @@ def test_deletion_is_undone_by_another_process(
 async def test_first_process_erases_only_what_is_still_deleted(build: Build) -> None:
     one, other = await build(), await build()
     kept, gone = [await one.store.save(Conversation(owner="ann")) for _ in range(2)]
-    for record in (kept, gone):
-        await one.page.list.delete("ann", record.id)
+    for conversation in (kept, gone):
+        await one.page.list.delete("ann", conversation.id)
     await other.page.list.restore("ann", kept.id)
-    for record in (kept, gone):  # as after `UNDO_SECONDS`
-        one.page.list._begin_to_erase(record.id)
+    for conversation in (kept, gone):  # as after `UNDO_SECONDS`
+        one.page.list._begin_to_erase(conversation.id)
     await asyncio.wait(one.page.list._erasing)
     assert await other.store.get(kept.id, owner="ann") == kept
     with pytest.raises(NotFound):
@@ -85,12 +85,12 @@ async def test_first_process_erases_only_what_is_still_deleted(build: Build) -> 
 async def test_undone_deletion_expires_as_before(build: Build, tmp_path: Path) -> None:
     one, other = [with_periods(await build(), tmp_path) for _ in range(2)]
     store = (await build()).store
-    record = await store.save(Conversation(owner="ann"))
-    assert await store.retention.set_expiry(record, record.updated_at + timedelta(days=3))
-    before = await store.get(record.id, owner="ann")
-    await one.delete("ann", record.id)
-    await other.restore("ann", record.id)
-    assert await store.get(record.id, owner="ann") == before
+    conversation = await store.save(Conversation(owner="ann"))
+    assert await store.retention.set_expiry(conversation, conversation.updated_at + timedelta(days=3))
+    before = await store.get(conversation.id, owner="ann")
+    await one.delete("ann", conversation.id)
+    await other.restore("ann", conversation.id)
+    assert await store.get(conversation.id, owner="ann") == before
     await one.aclose()
 
 
@@ -98,19 +98,19 @@ async def test_only_a_recent_deletion_is_undone(build: Build, tmp_path: Path) ->
     """Neither an old deletion is undone, nor one of another owner, nor is a conversation kept whose time is over."""
     house = await build()
     other, store = with_periods(house, tmp_path), house.store
-    record = await store.save(Conversation(owner="ann"))
+    conversation = await store.save(Conversation(owner="ann"))
     for seconds, owner in ((UNDO_SECONDS + 1, "ann"), (1, "an"), (1, "ann2")):
-        await store.retention.set_expiry(record, now() - timedelta(seconds=seconds))
+        await store.retention.set_expiry(conversation, now() - timedelta(seconds=seconds))
         with pytest.raises(NotFound):
-            await other.restore(owner, record.id)
+            await other.restore(owner, conversation.id)
     over = replace(DAYS, visitor=timedelta())
     media = MediaStore(tmp_path / "media")
     with pytest.raises(NotFound):
         await ConversationList(store, media, house.page.running, house.page.replies, periods=over).restore(
-            "ann", record.id
+            "ann", conversation.id
         )
-    await other.restore("ann", record.id)
-    assert (await store.get(record.id, owner="ann")).expires_at == record.updated_at + timedelta(days=3)
+    await other.restore("ann", conversation.id)
+    assert (await store.get(conversation.id, owner="ann")).expires_at == conversation.updated_at + timedelta(days=3)
 
 
 @pytest.mark.parametrize("ahead", [timedelta(hours=2), timedelta(hours=-2)], ids=["ahead", "behind"])
@@ -121,21 +121,23 @@ async def test_processes_whose_clocks_differ_agree(
     one, house = with_periods(await build(), tmp_path), await build()
     other, store = with_periods(house, tmp_path), house.store
     expired = ExpiredConversations(store, MediaStore(tmp_path / "media"), house.page.live_runs.is_busy)
-    record = await store.save(Conversation(owner="ann"))
+    conversation = await store.save(Conversation(owner="ann"))
     for mine, others in ((ahead, timedelta()), (timedelta(), ahead)):
         set_clock(mine)
-        await one.delete("ann", record.id)
+        await one.delete("ann", conversation.id)
         set_clock(others)
         with pytest.raises(NotFound):
-            await store.get(record.id, owner="ann")
+            await store.get(conversation.id, owner="ann")
         assert await expired.delete() == 0
-        await other.restore("ann", record.id)
-        assert (await store.get(record.id, owner="ann")).id == record.id
-        await store.retention.set_expiry(record, await store.retention.time() - timedelta(seconds=UNDO_SECONDS + 1))
+        await other.restore("ann", conversation.id)
+        assert (await store.get(conversation.id, owner="ann")).id == conversation.id
+        await store.retention.set_expiry(
+            conversation, await store.retention.time() - timedelta(seconds=UNDO_SECONDS + 1)
+        )
         with pytest.raises(NotFound):
-            await other.restore("ann", record.id)
-        await store.retention.set_expiry(record, None)
+            await other.restore("ann", conversation.id)
+        await store.retention.set_expiry(conversation, None)
     set_clock(ahead)
-    await store.retention.set_expiry(record, await store.retention.time() - timedelta(seconds=UNDO_SECONDS + 1))
+    await store.retention.set_expiry(conversation, await store.retention.time() - timedelta(seconds=UNDO_SECONDS + 1))
     assert await expired.delete() == 1
     await one.aclose()

@@ -57,8 +57,8 @@ async def test_nested_picture_is_a_file_from_the_tool_to_its_deletion(tmp_path: 
     await live.run
     await page.live_runs.close(seconds=30)
 
-    [record] = await store.list("ann")
-    [file] = files_named_in([entry.message for entry in await store.entries(record)])
+    [conversation] = await store.list("ann")
+    [file] = files_named_in([entry.message for entry in await store.entries(conversation)])
     assert (await page.media.read("ann", file)).data == PICTURE
     [shown] = [content for bubble in live.log.bubbles if "files" in (content := bubble.content)]
     assert [item["url"] for item in shown["files"]] == [ROUTE + file]
@@ -73,7 +73,7 @@ async def test_nested_picture_is_a_file_from_the_tool_to_its_deletion(tmp_path: 
     assert not any(text in rows for text in encodings(PICTURE)), "the row has the bytes of the picture"
 
     store = await SqliteStore.open(tmp_path / "history.sqlite")
-    [record] = await store.list("ann")
-    assert await delete_conversation(store, page.media, record, lambda _: False)
+    [conversation] = await store.list("ann")
+    assert await delete_conversation(store, page.media, conversation, lambda _: False)
     assert [path for path in (tmp_path / "media").rglob("*") if path.is_file()] == []
     await store.aclose()

@@ -21,7 +21,7 @@ from agent.files.store import MediaStore
 from agent.history import Conversation, Entry, HistoryStore, Note
 from agent.history.key_value import KeyValueRuns
 from agent.history.memory import MemoryStore
-from agent.history.records import RunEvent, RunEvents, UnfinishedRun
+from agent.history.values import RunEvent, RunEvents, UnfinishedRun
 from agent.i18n.translator import ENGLISH
 from agent.responses import Response
 from agent.web.chat.answers import LiveRun, LiveRuns, StoredRun
@@ -36,7 +36,7 @@ from tests.support.models import QWEN3
 from tests.support.scripted_runs import LIMITS, OWNER, QUICK, scripted_tools, steps
 from tests.support.scripted_server import Running
 
-RECORD = Conversation(owner=OWNER)
+CONVERSATION = Conversation(owner=OWNER)
 
 
 def begin(script: Sequence[Step], store: HistoryStore, limits: Limits | None = None, *, hangs: bool = False) -> LiveRun:
@@ -44,7 +44,7 @@ def begin(script: Sequence[Step], store: HistoryStore, limits: Limits | None = N
     connection = FakeConnection(script)
     runs: list[Any] = []
     agent = Agent(connection, tools=scripted_tools(lambda: runs[0].cancel()), limits=limits or Limits(retries=0))
-    journal = StoreJournal(store, MediaStore(Path("nowhere")), replace(RECORD), Omitted())
+    journal = StoreJournal(store, MediaStore(Path("nowhere")), replace(CONVERSATION), Omitted())
     runs.append(run := agent.run("Hello", journal=journal))
     connection.played.cancel = (lambda: None) if hangs else run.cancel
     return LiveRuns(None).start(run, journal)
@@ -114,7 +114,7 @@ async def test_message_marks_events_stored_just_before_it() -> None:
     store, marked = MemoryStore(), list[int]()
     step = Step([Words("output_text", ["Wait."]), Call("fine", "{}", "a")], "tool_call")
     agent = Agent(FakeConnection([step]), tools=scripted_tools(lambda: None), limits=Limits(retries=0))
-    journal = Eager(store, MediaStore(Path("nowhere")), replace(RECORD), Omitted())
+    journal = Eager(store, MediaStore(Path("nowhere")), replace(CONVERSATION), Omitted())
     live = LiveRuns(None).start(agent.run("Hello", journal=journal), journal)
     assert (await live.run).finish_reason == "stop"
     assert len(marked) == 4
@@ -128,7 +128,7 @@ async def test_text_that_turns_out_to_be_reasoning_is_corrected_in_all_views(ser
     store = MemoryStore()
     spec = replace(QWEN3, always_reasons=answer is not LONE)
     agent = Agent(connect(spec, Endpoint(server.base_url)))
-    journal = StoreJournal(store, MediaStore(Path("nowhere")), replace(RECORD), Omitted())
+    journal = StoreJournal(store, MediaStore(Path("nowhere")), replace(CONVERSATION), Omitted())
     live = LiveRuns(None).start(agent.run("!json " + json.dumps(answer), journal=journal), journal)
     views = [[(bubble.first.type, bubble.text) for bubble in bubbles] async for bubbles in live.bubble_updates()]
     right = (
@@ -141,7 +141,7 @@ async def test_text_that_turns_out_to_be_reasoning_is_corrected_in_all_views(ser
     assert [event.value["as"] for event in events if event.value["type"] == "relabelled"] == [right[0][0]]
     run = UnfinishedRun(
         run_id=live.run_id,
-        conversation_id=RECORD.id,
+        conversation_id=CONVERSATION.id,
         owner=OWNER,
         saved=0,
         leased_until=0,
@@ -155,8 +155,8 @@ async def test_text_that_turns_out_to_be_reasoning_is_corrected_in_all_views(ser
     assert [(type(part), part.content) for part in partial_answer(events)] == [
         (kinds[kind], text) for kind, text in right
     ]
-    record = await store.get(RECORD.id, owner=OWNER)
-    turns = to_turns(await store.history(record))
+    conversation = await store.get(CONVERSATION.id, owner=OWNER)
+    turns = to_turns(await store.history(conversation))
     assert [(bubble.first.type, bubble.text) for bubble in turns[-1].bubbles] == right
 
 
@@ -169,11 +169,11 @@ class FailingStore(MemoryStore):
         self.runs = FailingRuns(self._storage, self)
 
     async def save(
-        self, record: Conversation, entries: Sequence[Entry] = (), events: RunEvents | None = None
+        self, conversation: Conversation, entries: Sequence[Entry] = (), events: RunEvents | None = None
     ) -> Conversation:
         if self.refuses == "answer" and entries and entries[-1].note.ended:
             raise HistoryError("the disk is full")
-        return await super().save(record, entries, events)
+        return await super().save(conversation, entries, events)
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ async def test_end_says_whether_a_waiting_message_can_follow(script: list[Words 
 async def test_reader_sees_the_end_only_when_it_is_stored() -> None:
     class SlowStore(MemoryStore):
         async def save(
-            self, record: Conversation, entries: Sequence[Entry] = (), events: RunEvents | None = None
+            self, conversation: Conversation, entries: Sequence[Entry] = (), events: RunEvents | None = None
         ) -> Conversation:
             if entries and entries[-1].note.ended:
                 assert live.log.events[-1].value["type"] != "ended"
@@ -233,7 +233,7 @@ async def test_reader_sees_the_end_only_when_it_is_stored() -> None:
                 for _ in range(50):
                     await asyncio.sleep(0)
                     assert not live.log.is_ended
-            return await super().save(record, entries, events)
+            return await super().save(conversation, entries, events)
 
     live = begin([Step([Words("output_text", ["Hello"])])], SlowStore())
     assert [event.value["type"] for event in await followed(live)] == ["begun", "output_text", "ended"]
@@ -244,12 +244,12 @@ async def test_stream_beats_while_the_store_is_slow() -> None:
 
     class SlowStore(MemoryStore):
         async def save(
-            self, record: Conversation, entries: Sequence[Entry] = (), events: RunEvents | None = None
+            self, conversation: Conversation, entries: Sequence[Entry] = (), events: RunEvents | None = None
         ) -> Conversation:
             if entries and entries[-1].note.ended:
                 is_saving.set()
                 await is_heard.wait()
-            return await super().save(record, entries, events)
+            return await super().save(conversation, entries, events)
 
     live = begin([Step([Words("output_text", ["Hello"])])], SlowStore())
     following = asyncio.create_task(followed(live))
@@ -317,7 +317,7 @@ async def test_interrupted_answer_keeps_its_text(monkeypatch: pytest.MonkeyPatch
     await live.run
     assert await end_as_lost(copy) == 1
     assert await end_as_lost(copy) == 0
-    [turn] = to_turns(await copy.history(await copy.get(RECORD.id, owner=OWNER)))
+    [turn] = to_turns(await copy.history(await copy.get(CONVERSATION.id, owner=OWNER)))
     assert [(bubble.first.type, bubble.text) for bubble in turn.bubbles[:2]] == [
         ("reasoning", "Let me see."),
         ("output_text", "The answer is"),
@@ -363,7 +363,7 @@ async def test_slow_reader_gets_small_pieces() -> None:
 async def test_ended_run_is_freed_without_a_collection(script: Words | Act) -> None:
     """A run has its visitor's key and all its messages, and full collections are rare."""
     connection = FakeConnection([Step([script])])
-    journal = StoreJournal(MemoryStore(), MediaStore(Path("nowhere")), replace(RECORD), Omitted())
+    journal = StoreJournal(MemoryStore(), MediaStore(Path("nowhere")), replace(CONVERSATION), Omitted())
     run = Agent(connection, limits=Limits(retries=0)).run("Hello", journal=journal)
     ended = [weakref.ref(run), weakref.ref(journal)]
     held = [run]

@@ -98,7 +98,7 @@ class House:
     async def ask(self, text: str, chat: str | None = None, others: Sequence[Choices] = OTHERS[:1], **more: Any) -> str:
         live = await self.send(text, chat, others, **more)
         await self.settle()
-        return live.conversation
+        return live.conversation_id
 
     async def turns(self, chat: str) -> Sequence[Turn]:
         return (await view_of(self.page, "ann", chat)).turns
@@ -191,11 +191,11 @@ async def test_votes_are_exported_imported_and_deleted_with_their_chat(house: Ho
     pieces = [piece async for piece in (await exporter.one(chat, "json")).pieces]
     [_, fields, *_] = json.loads(b"".join(pieces))
     copy = read_conversation(fields, lambda _: None)
-    await house.store.save(replace(copy.record, owner="bob"), copy.entries)
+    await house.store.save(replace(copy.conversation, owner="bob"), copy.entries)
     assert [vote.models for vote in await house.page.votes("bob")] == [
         vote.models for vote in await house.page.votes("ann")
     ]
-    [shown] = (await view_of(house.page, "bob", copy.record.id)).turns
+    [shown] = (await view_of(house.page, "bob", copy.conversation.id)).turns
     assert {one["name"] for one in shown["columns"]} == {"Alpha", "Beta"}
     await house.page.list.delete("ann", chat)
     assert await house.page.votes("ann") == []
@@ -233,13 +233,13 @@ async def test_each_model_answers_on_a_branch_of_one_chat(house: House) -> None:
     assert [message_text(entry) for entry in prompts] == [ASK] * 3
     assert {entry.note.compared for entry in prompts} == {tuple(entry.id for entry in prompts)}
     assert {entry.parent_id for entry in prompts} == {None}
-    assert [record.id for record in await house.kept.list("ann")] == [chat]
+    assert [conversation.id for conversation in await house.kept.list("ann")] == [chat]
     [turn] = await house.turns(chat)
     assert [bubble["kind"] for bubble in turn["bubbles"]] == ["user"]
     assert await house.columns(chat) == {"Alpha": "I am alpha.", "Beta": "I am beta.", "Gamma": "I am gamma."}
-    record = await house.store.get(chat, owner="ann")
-    assert len(record.branches) == 2
-    assert record.output_tokens == sum(
+    conversation = await house.store.get(chat, owner="ann")
+    assert len(conversation.branches) == 2
+    assert conversation.output_tokens == sum(
         entry.note.timings.output_tokens for entry in await house.entries(chat) if entry.note.timings
     )
 
@@ -353,24 +353,24 @@ async def test_another_process_shows_and_stops_all(house: House, server: Running
     other = House(tmp_path, server, kept=house.kept)
     live = await house.send(SLOW)
     keeping = asyncio.create_task(house.page.live_runs.keep_leases(house.kept))
-    for one in house.page.live_runs.of(live.conversation):
+    for one in house.page.live_runs.of(live.conversation_id):
         await until(lambda one=one: any("word9" in bubble.text for bubble in one.bubbles))
         await one.log.store_events()
-    shown = await other.columns(live.conversation)
+    shown = await other.columns(live.conversation_id)
     assert [text.split()[-1] for text in shown.values()] == ["word9"] * 2
-    assert shown == await house.columns(live.conversation)
-    await other.page.running.stop([live.conversation], "ann")
-    together = house.page.live_runs.together[live.conversation]
+    assert shown == await house.columns(live.conversation_id)
+    await other.page.running.stop([live.conversation_id], "ann")
+    together = house.page.live_runs.together[live.conversation_id]
     await until(lambda: together.is_end_stored)
     keeping.cancel()
-    captions = [one["caption"] for one in (await other.turns(live.conversation))[-1]["columns"]]
+    captions = [one["caption"] for one in (await other.turns(live.conversation_id))[-1]["columns"]]
     assert ["Stopped" in caption for caption in captions] == [True, True]
     await other.page.aclose()
 
 
 async def test_continued_column_stays_among_the_others(house: House, server: Running) -> None:
     cut = await house.send("Cut.")
-    chat, together = cut.conversation, house.page.live_runs.together[cut.conversation]
+    chat, together = cut.conversation_id, house.page.live_runs.together[cut.conversation_id]
     await until(lambda: together.answers[1].is_ended and "word9" in "".join(one.text for one in cut.bubbles))
     await house.page.running.stop([chat], "ann")
     await house.settle()
@@ -460,22 +460,22 @@ class FullFor(MemoryStore):
         super().__init__()
         self._model, self._times = model, times
 
-    async def save(self, record: Conversation, entries: Sequence[Entry], events: Any = None) -> Conversation:
+    async def save(self, conversation: Conversation, entries: Sequence[Entry], events: Any = None) -> Conversation:
         if self._times and any(entry.note.model == self._model for entry in entries):
             self._times -= 1
             raise HistoryError("The disk is full.")
-        return await super().save(record, entries, events)
+        return await super().save(conversation, entries, events)
 
 
 async def test_column_says_that_its_message_was_not_stored(server: Running, tmp_path: Path) -> None:
     house = House(tmp_path, server, kept=FullFor("vllm:beta", 1))
     live = await house.send(ASK)
-    assert [one["name"] for one in (await house.turns(live.conversation))[-1]["columns"]] == ["Alpha", "Beta"]
+    assert [one["name"] for one in (await house.turns(live.conversation_id))[-1]["columns"]] == ["Alpha", "Beta"]
     await house.settle()
-    columns = await house.columns(live.conversation)
+    columns = await house.columns(live.conversation_id)
     assert columns["Alpha"] == "I am alpha."
     assert "The disk is full." in columns["Beta"]
-    [turn] = await house.turns(live.conversation)
+    [turn] = await house.turns(live.conversation_id)
     assert [one["is_chosen"] for one in turn["columns"]] == [True, False]
     await house.page.aclose()
 
@@ -484,7 +484,7 @@ async def test_store_that_stays_full_keeps_the_other_answers(server: Running, tm
     house = House(tmp_path, server, kept=FullFor("vllm:beta", 9))
     live = await house.send(ASK, others=OTHERS)
     await house.settle()
-    assert await house.columns(live.conversation) == {"Alpha": "I am alpha.", "Gamma": "I am gamma."}
+    assert await house.columns(live.conversation_id) == {"Alpha": "I am alpha.", "Gamma": "I am gamma."}
     await house.page.aclose()
 
 
@@ -493,13 +493,13 @@ async def test_message_to_all_sent_again_is_stored_once(house: House) -> None:
     live = await house.page.send(ANN, None, {"text": ASK}, ALPHA, None, message, OtherModels(OTHERS))
     assert live is not None
     await house.settle()
-    assert await house.page.find_sent("ann", None, replace(message, again=True)) == live.conversation
-    assert (await house.turns(live.conversation))[0]["id"] == "a" * 32
+    assert await house.page.find_sent("ann", None, replace(message, again=True)) == live.conversation_id
+    assert (await house.turns(live.conversation_id))[0]["id"] == "a" * 32
 
 
 async def test_lost_process_keeps_the_text_of_each(house: House, server: Running) -> None:
     live = await house.send("Lost.")
-    answers = house.page.live_runs.together[live.conversation].answers
+    answers = house.page.live_runs.together[live.conversation_id].answers
     for one, last in zip(answers, ("word9", "word19"), strict=True):
         assert isinstance(one, LiveRun)
         await until(lambda one=one, last=last: any(last in bubble.text for bubble in one.bubbles))
@@ -510,12 +510,12 @@ async def test_lost_process_keeps_the_text_of_each(house: House, server: Running
         assert isinstance(one, LiveRun)
         one.log.give_up()
     await house.settle()
-    columns = await house.columns(live.conversation)
+    columns = await house.columns(live.conversation_id)
     assert "word9" in columns["Alpha"]
     assert "word19" in columns["Beta"]
     assert "word19" not in columns["Alpha"]
-    record = await house.store.get(live.conversation, owner="ann")
-    assert len({record.head_id, *record.branches}) == 2
+    conversation = await house.store.get(live.conversation_id, owner="ann")
+    assert len({conversation.head_id, *conversation.branches}) == 2
 
 
 async def test_temporary_chat_has_columns_and_leaves_nothing(house: House) -> None:
@@ -542,21 +542,21 @@ async def test_export_shows_the_chosen_answer_and_json_all(house: House) -> None
         assert "beta" not in text
     [_, fields, *_] = json.loads(await saved("json"))
     copy = read_conversation(fields, lambda _: None)
-    record = await house.store.save(replace(copy.record, owner="ann"), copy.entries)
-    assert record.id != chat
-    assert await house.columns(record.id) == {"Alpha": "I am alpha.", "Beta": "I am beta."}
+    conversation = await house.store.save(replace(copy.conversation, owner="ann"), copy.entries)
+    assert conversation.id != chat
+    assert await house.columns(conversation.id) == {"Alpha": "I am alpha.", "Beta": "I am beta."}
 
 
 async def test_another_visitor_reaches_none_of_the_answers(house: House, server: Running) -> None:
     live = await house.send(SLOW)
-    together = house.page.live_runs.together[live.conversation]
+    together = house.page.live_runs.together[live.conversation_id]
     for one in together.answers:
         assert await house.page.running.find_for_page(one.run_id, "bob") is None
-    assert await house.page.running.get(live.conversation, "bob") is None
-    await house.page.running.stop([live.conversation], "bob")
+    assert await house.page.running.get(live.conversation_id, "bob") is None
+    await house.page.running.stop([live.conversation_id], "bob")
     assert not together.is_ended
     with pytest.raises(NotFound):
-        await house.store.get(live.conversation, owner="bob")
+        await house.store.get(live.conversation_id, owner="bob")
     for name in NAMES:
         server.release(name)
     await house.settle()
@@ -604,15 +604,15 @@ async def test_columns_of_a_whole_chat_are_read_within_limits(monkeypatch: pytes
     for number in range(60, 100):
         note = Note(compared=(entries[number].id, *(entries[2 * (99 - number) + other].id for other in range(2))))
         entries[number] = replace(entries[number], note=note)
-    record = await store.save(Conversation(owner="ann", head_id=entries[-1].id), entries)
+    conversation = await store.save(Conversation(owner="ann", head_id=entries[-1].id), entries)
     following = store.following
 
-    async def counted(record: Conversation, entry_id: str | None) -> Sequence[str]:
-        read.append(len(ids := await following(record, entry_id)))
+    async def counted(conversation: Conversation, entry_id: str | None) -> Sequence[str]:
+        read.append(len(ids := await following(conversation, entry_id)))
         return ids
 
     monkeypatch.setattr(store, "following", counted)
-    columns = await columns_of(store, record, entries[60:])
+    columns = await columns_of(store, conversation, entries[60:])
     assert sum(read) < 150 + 100
     assert 0 < len(columns) < 40
 

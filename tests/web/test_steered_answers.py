@@ -70,7 +70,7 @@ class House:
         live = await self.page.send(ANN, None, {"text": "!tool look {} !text Not said."}, CHOICES)
         assert live is not None
         await self.began.wait()
-        return live, live.conversation
+        return live, live.conversation_id
 
     async def steer(self, chat: str, text: str = TEXT, id_: str = "") -> bool:
         return await self.page.steer(ANN, chat, text, MessageId(id_ or uuid4().hex))
@@ -135,8 +135,8 @@ async def test_message_is_stored_as_the_visitors_own(house: House) -> None:
     assert html_of(turn["bubbles"][4]) == "<p>Steered.</p>\n"
     assert turn["steered"] == [id_]
     assert views[-1] == turn
-    record = await house.store.get(chat, owner="ann")
-    [entry] = await house.store.find(record, ids=[id_])
+    conversation = await house.store.get(chat, owner="ann")
+    [entry] = await house.store.find(conversation, ids=[id_])
     assert entry.note.run_id == live.run_id
     assert [len(sent["body"]["messages"]) for sent in house.server.journal()[-2:]] == [2, 6]
 
@@ -145,13 +145,13 @@ async def test_answer_that_ends_before_gives_it_back(house: House) -> None:
     live = await house.page.send(ANN, None, {"text": "!tokens 9 hold 3 LATE"}, CHOICES)
     assert live is not None
     await until(lambda: bool(live.run.responses))
-    steered = asyncio.create_task(house.steer(live.conversation))
+    steered = asyncio.create_task(house.steer(live.conversation_id))
     await house.waiting(live)
     house.server.release("LATE")
     assert not await steered
     await house.settle()
-    assert not await house.steer(live.conversation)
-    assert [kinds(turn) for turn in await house.turns(live.conversation)] == [["user", "output_text"]]
+    assert not await house.steer(live.conversation_id)
+    assert [kinds(turn) for turn in await house.turns(live.conversation_id)] == [["user", "output_text"]]
 
 
 async def test_stop_gives_it_back(house: House) -> None:
@@ -168,8 +168,8 @@ async def test_model_without_tools_takes_none(house: House) -> None:
     choices = replace(CHOICES, tools=False)
     live = await house.page.send(ANN, None, {"text": "!tokens 9 hold 3 ALONE"}, choices)
     assert live is not None
-    assert not await house.steer(live.conversation)
-    assert "can_steer" not in (await house.turns(live.conversation))[0]
+    assert not await house.steer(live.conversation_id)
+    assert "can_steer" not in (await house.turns(live.conversation_id))[0]
     house.server.release("ALONE")
     await house.settle()
 
@@ -178,11 +178,11 @@ async def test_message_sent_twice_is_stored_once(house: House, monkeypatch: pyte
     live, chat = await house.begin()
     id_, save, inside, go_on = uuid4().hex, house.store.save, asyncio.Event(), asyncio.Event()
 
-    async def slow(record: Conversation, entries: Sequence[Entry] = (), *more: Any) -> Conversation:
+    async def slow(conversation: Conversation, entries: Sequence[Entry] = (), *more: Any) -> Conversation:
         if any(one.id == id_ for one in entries):
             inside.set()
             await go_on.wait()
-        return await save(record, entries, *more)
+        return await save(conversation, entries, *more)
 
     monkeypatch.setattr(house.store, "save", slow)
     first = asyncio.create_task(house.steer(chat, id_=id_))
@@ -288,7 +288,7 @@ async def test_exports_and_copies_keep_its_place(house: House) -> None:
     read = read_conversation(fields, lambda _: None)
     [linked] = to_turns([*shared_entries(read.entries, ENGLISH, with_files=False)])
     assert [bubble.first.type for bubble in linked.bubbles][2:] == ["user_message", "output_text"]
-    imported = await house.store.save(replace(read.record, owner="ann"), read.entries)
+    imported = await house.store.save(replace(read.conversation, owner="ann"), read.entries)
     assert [kinds(one) for one in await house.turns(imported.id)] == [kinds(turn)]
     copy = await house.page.branches.copy(ANN, chat, turn["id"])
     [copied] = await house.turns(copy)

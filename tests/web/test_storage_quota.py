@@ -42,21 +42,21 @@ class StickyStore(MemoryStore):
         self.on_choice: Callable[[], Awaitable[object]] | None = None
         self.retention = StickyRetention(self._storage, self.stuck)
 
-    async def find(self, record: Conversation, **wanted: Any) -> Sequence[Entry]:
+    async def find(self, conversation: Conversation, **wanted: Any) -> Sequence[Entry]:
         call, self.on_choice = self.on_choice, None
         if call is not None:
             await call()
-        return await super().find(record, **wanted)
+        return await super().find(conversation, **wanted)
 
 
 @dataclass(frozen=True)
 class StickyRetention(KeyValueRetention):
     stuck: set[str]
 
-    async def erase_unused(self, owner: str, records: Sequence[Conversation]) -> bool:
-        if not self.stuck.isdisjoint(record.id for record in records):
+    async def erase_unused(self, owner: str, conversations: Sequence[Conversation]) -> bool:
+        if not self.stuck.isdisjoint(conversation.id for conversation in conversations):
             raise HistoryError("The file is locked.")
-        return await super().erase_unused(owner, records)
+        return await super().erase_unused(owner, conversations)
 
 
 def make_old(folder: Path) -> None:
@@ -83,7 +83,7 @@ class Room:
         journal = StoreJournal(self.store, self.media, Conversation(owner=owner), Omitted(), LIFETIMES)
         mine = large_file(400_000)
         await journal.write(ModelRequest([UserPromptPart(["See", mine])]), Note(ended="stop"))
-        return journal.record
+        return journal.conversation
 
     async def reserve(self, visitor: Asker, size: int) -> None:
         async with self.quota.reservation(visitor) as reserve:
@@ -200,8 +200,8 @@ async def test_guest_that_comes_back_keeps_everything(tmp_path: Path) -> None:
         await room.reserve(GUESTS, 900_000)
     new, before = await room.store.list(old.owner)
     assert before == old
-    for record in (old, new):
-        files = references_in(record.id, await room.store.entries(record))
+    for conversation in (old, new):
+        files = references_in(conversation.id, await room.store.entries(conversation))
         assert len(files) == 1
         assert [await room.media.read(old.owner, id_) for id_ in files]
 

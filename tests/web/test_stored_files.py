@@ -75,9 +75,9 @@ class PausingStore(MemoryStore):
         await self._pause("get")
         return await super().get(conversation_id, owner=owner)
 
-    async def save(self, record: Conversation, entries: Any = (), events: Any = None) -> Conversation:
+    async def save(self, conversation: Conversation, entries: Any = (), events: Any = None) -> Conversation:
         await self._pause("save")
-        return await super().save(record, entries, events)
+        return await super().save(conversation, entries, events)
 
 
 # Cancelled messages
@@ -232,9 +232,9 @@ async def talk(store: MemoryStore | SqliteStore, media: MediaStore, folder: Path
         made = BinaryContent.narrow_type(BinaryContent(os.urandom(100), media_type="image/png"))
         await journal.write(ModelRequest([UserPromptPart(["See", mine])]), Note())
         await journal.write(ModelResponse([FilePart(made)]), Note(ended="stop"))
-        journal.record = branch(journal.record, None)
+        journal.conversation = branch(journal.conversation, None)
     ids += [path.name for path in stored(folder, owner)]
-    await store.save(journal.record)
+    await store.save(journal.conversation)
     assert len(ids) == 4
     return ids
 
@@ -278,8 +278,8 @@ async def test_start_ends_deletions_of_a_killed_process(
     await media.add("bob", file_of(100, 1), "gone")
     await ExpiredConversations(store, media, lambda _: False).delete()
     if not has_chats:  # as `OwnData.delete_all` does first
-        [record] = await store.list("ann")
-        assert await store.retention.erase(record)
+        [conversation] = await store.list("ann")
+        assert await store.retention.erase(conversation)
     for is_only, removed in ((False, 0), (True, 1 if has_chats else 1 + len(named))):
         chore = OrphanedFiles(
             store, media, clock=lambda: now + 2 * KNOWN_SECONDS, is_only=lambda is_only=is_only: is_only

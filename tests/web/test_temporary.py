@@ -107,8 +107,8 @@ class House:
         self.page.live_runs.is_closing = False
 
     async def last_prompt(self, chat: str, owner: str = "ann") -> str:
-        record = await self.store.get(chat, owner=owner)
-        return next(entry.id for entry in reversed(await self.store.history(record)) if is_prompt(entry))
+        conversation = await self.store.get(chat, owner=owner)
+        return next(entry.id for entry in reversed(await self.store.history(conversation)) if is_prompt(entry))
 
     async def assert_nothing_kept(self) -> None:
         assert await self.kept.list("ann") == []
@@ -237,10 +237,10 @@ async def test_chat_is_erased_when_its_page_has_gone(house: House, caplog: pytes
 
 async def test_message_that_is_being_read_is_refused_after_the_end(house: House) -> None:
     chat = await house.begin()
-    record = await house.store.get(chat, owner="ann")
+    conversation = await house.store.get(chat, owner="ann")
     house.page.temporary.erase_all("ann")
     with pytest.raises(NotFound):
-        await house.store.save(replace(record, title=WORD))
+        await house.store.save(replace(conversation, title=WORD))
     with pytest.raises(HistoryError):
         await house.media.add("ann", BinaryContent(PICTURE, media_type="image/png"), reference_of(chat, "entry"))
     await house.assert_nothing_kept()

@@ -214,7 +214,7 @@ def zip_of(*names: str, data: bytes = EXPORT, how: int = zipfile.ZIP_DEFLATED, m
 
 
 def patched(data: bytes, mark: bytes, offset: int, value: bytes) -> bytes:
-    """Return the ZIP file with other bytes in its last record that begins with this mark."""
+    """Return the ZIP file with other bytes in its last conversation that begins with this mark."""
     at = data.rfind(mark) + offset
     return data[:at] + value + data[at + len(value) :]
 
@@ -443,8 +443,8 @@ class House:
     async def chats(self) -> list[Conversation]:
         return await self.store.list(ANN.owner)
 
-    async def texts(self, record: Conversation) -> list[str]:
-        return texts_of(await self.store.history(await self.store.get(record.id, owner=ANN.owner)))
+    async def texts(self, conversation: Conversation) -> list[str]:
+        return texts_of(await self.store.history(await self.store.get(conversation.id, owner=ANN.owner)))
 
 
 @pytest.fixture(params=KINDS)
@@ -493,12 +493,12 @@ async def test_long_chat_is_imported_page_by_page(
     monkeypatch.setattr("agent.web.chat.importer.PAGE", 2)
     save, pages = house.store.save, list[int]()
 
-    async def watched(record: Conversation, entries: Sequence[Entry] = (), events: None = None) -> Conversation:
+    async def watched(conversation: Conversation, entries: Sequence[Entry] = (), events: None = None) -> Conversation:
         pages.append(len(entries))
         assert await house.chats() == [], "a part is shown"
         if fails and len(pages) == 4:
             raise HistoryError("full")
-        saved = await save(record, entries, events)
+        saved = await save(conversation, entries, events)
         assert await house.chats() == [], "a part is shown"
         return saved
 
@@ -531,10 +531,10 @@ async def test_record_of_an_import_is_short(house: House) -> None:
     fields = json.loads(dump_conversation(long))
     chats = [{"conversation": fields, "entries": [json.loads(text) for text in dump_entries(entries)]}]
     result = await house.bring([{"switchboard": 1}, *chats])
-    [record] = await house.store.list(ANN.owner)
-    assert len(dump_conversation(record)) < 50_000
-    assert result.conversations == [record.id]
-    assert len(await house.store.entries(record)) == 3
+    [conversation] = await house.store.list(ANN.owner)
+    assert len(dump_conversation(conversation)) < 50_000
+    assert result.conversations == [conversation.id]
+    assert len(await house.store.entries(conversation)) == 3
     short = Conversation(owner="x", title="Pear", branches=("1",), pending=("2",), source="ours:3")
     assert bounded(short) == short
 
@@ -552,11 +552,11 @@ async def test_killed_import_is_ended(house: House, is_shown: bool) -> None:
     began, kept = now(), Entry(parent_id=None, message=prompt("kept"))
     await house.store.save(Conversation(owner=ANN.owner, head_id=kept.id, title="kept"), [kept])
     await house.bring([chat("b", "2")])
-    records = [hidden(Conversation(owner=ANN.owner, title=str(number)), began) for number in range(3)]
-    records = [await house.store.save(record) for record in records]
+    conversations = [hidden(Conversation(owner=ANN.owner, title=str(number)), began) for number in range(3)]
+    conversations = [await house.store.save(conversation) for conversation in conversations]
     assert [one.title for one in await house.chats()] == ["kept", "b"]
     if is_shown:
-        await house.store.retention.set_expiry(records[1], None)
+        await house.store.retention.set_expiry(conversations[1], None)
     running, dead = (
         ExpiredConversations(house.store, house.media, lambda _: False, lambda _, is_=is_: is_) for is_ in (True, False)
     )
@@ -614,16 +614,16 @@ async def test_chats_imported_again_are_recognised(house: House) -> None:
 
 async def test_own_export_is_recognised_and_brings_new_messages_back(house: House) -> None:
     """A chat goes to another server, goes on there, and comes back."""
-    record, _ = await started(house.store, "1", owner=ANN.owner)
-    ours = b"".join([piece async for piece in export_json(house.store, house.media, [record])])
+    conversation, _ = await started(house.store, "1", owner=ANN.owner)
+    ours = b"".join([piece async for piece in export_json(house.store, house.media, [conversation])])
     assert (await house.bring(ours)).known == 1
     value = json.loads(ours)
     last = value[1]["entries"][-1]
     value[1]["entries"].append({**last, "id": "x", "parent_id": last["id"]})
     value[1]["conversation"]["head_id"] = "x"
     result = await house.bring(value)
-    assert ([*result.updated], result.known) == ([record.id], 0)
-    assert await house.texts(record) == ["1", "1"]
+    assert ([*result.updated], result.known) == ([conversation.id], 0)
+    assert await house.texts(conversation) == ["1", "1"]
     assert (await house.bring(value)).known == 1
     assert len(await house.chats()) == 1
 
@@ -661,10 +661,10 @@ async def test_many_new_messages_of_a_known_chat_hold_no_loop(tmp_path: Path) ->
 
 async def test_chat_that_went_on_here_keeps_its_branch(house: House) -> None:
     await house.bring([chat("a", "1")])
-    [record] = await house.chats()
-    mine = chain(prompt("here"), after=record.head_id)
-    await house.store.save(replace(record, head_id=mine[-1].id), mine)
-    assert [*(await house.bring([chat("a", "1", "there")])).updated] == [record.id]
+    [conversation] = await house.chats()
+    mine = chain(prompt("here"), after=conversation.head_id)
+    await house.store.save(replace(conversation, head_id=mine[-1].id), mine)
+    assert [*(await house.bring([chat("a", "1", "there")])).updated] == [conversation.id]
     [found] = await house.chats()
     assert await house.texts(found) == ["1", "here"]
     assert len(found.branches) == 1
@@ -673,12 +673,12 @@ async def test_chat_that_went_on_here_keeps_its_branch(house: House) -> None:
 
 async def test_chat_being_answered_gets_nothing(house: House) -> None:
     await house.bring([chat("a", "1")])
-    [record] = await house.chats()
-    house.busy.add(record.id)
+    [conversation] = await house.chats()
+    house.busy.add(conversation.id)
     result = await house.bring([chat("a", "1", "new"), chat("b", "2")])
     assert len(result.conversations) == 1
     assert "the new messages of 1 chat in which an answer is being written" in str(result.text)
-    assert await house.texts(record) == ["1"]
+    assert await house.texts(conversation) == ["1"]
 
 
 async def test_import_that_takes_too_long_says_so(house: House) -> None:
@@ -703,10 +703,10 @@ class Cut:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.store, name)
 
-    async def save(self, record: Conversation, entries: Sequence[Entry] = ()) -> Conversation:
+    async def save(self, conversation: Conversation, entries: Sequence[Entry] = ()) -> Conversation:
         """Save, then hang."""
-        saved = await self.store.save(record, entries)
-        assert await self.store.list(record.owner) == []
+        saved = await self.store.save(conversation, entries)
+        assert await self.store.list(conversation.owner) == []
         self.saves += 1
         if self.saves == self.at:
             self.reached.set()
@@ -721,9 +721,9 @@ async def test_copy_of_a_link_is_whole_or_nothing(house: House) -> None:
     texts = [f"{number} " + "x" * 8000 for number in range(7)]
     pictures = [ModelRequest([UserPromptPart(["Look", ImageUrl(ROUTE + file)])]) for _ in range(2)]
     entries = chain(pictures[0], *map(prompt, texts), pictures[1])
-    record = await house.store.save(Conversation(owner="bob", head_id=entries[-1].id, title="Ships"), entries)
+    conversation = await house.store.save(Conversation(owner="bob", head_id=entries[-1].id, title="Ships"), entries)
     links = ChatLinks(house.store, SETTINGS)
-    token, _link = await links.create("bob", record.id, LinkChoices(days=None, with_files=True))
+    token, _link = await links.create("bob", conversation.id, LinkChoices(days=None, with_files=True))
 
     async def copied(at: int) -> tuple[Cut, asyncio.Task[str]]:
         store = Cut(house.store, at)

@@ -84,12 +84,13 @@ LEASE = (
     "is_stopped BOOLEAN NOT NULL DEFAULT FALSE",
     "watched_until DOUBLE PRECISION NOT NULL DEFAULT 0",
 )
-"""The columns of a run for the processes that do not write it, see `agent.history.records.UnfinishedRun`."""
+"""The columns of a run for the processes that do not write it, see `agent.history.values.UnfinishedRun`."""
 
 TABLES: tuple[str, ...] = (
     # `place` orders an owner's conversations: microseconds since 1970, and always above the one before. `title` and
-    # `pinned` are the label; the title in the record is only the one of the first save. `folded_title` is what a search
-    # compares. `size` has the bytes of the record and of all entries, because adding them up would read everything.
+    # `pinned` are the label; the title in the conversation is only the one of the first save. `folded_title` is what a
+    # search compares. `size` has the bytes of the conversation and of all entries, because adding them up would read
+    # everything.
     """CREATE TABLE conversations (
         id TEXT PRIMARY KEY,
         owner TEXT NOT NULL,

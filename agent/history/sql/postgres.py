@@ -4,9 +4,9 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Self
 
-from agent.history.records import now
 from agent.history.sql.postgres_database import PostgresAddress, PostgresDatabase
 from agent.history.sql.store import SqlStore
+from agent.history.values import now
 
 
 class PostgresStore(SqlStore):

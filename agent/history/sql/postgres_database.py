@@ -26,10 +26,10 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from agent.errors import ConfigError, HistoryError, StoreUnavailable
-from agent.history.records import shift_of
 from agent.history.server_errors import connection_reason, refusal_reason, unreachable, unusable
 from agent.history.sql.database import TABLES, VERSION, Row, Value, Values, Work
 from agent.history.uninterrupted import UninterruptedWork
+from agent.history.values import shift_of
 from agent.i18n.text import _
 
 T = TypeVar("T")

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from agent.errors import AgentError, ConfigError, HistoryError, OtherVersion, reason_of
-from agent.history.records import now, steady_of
 from agent.history.sql.database import LEASE, TABLES, VERSION, Row, Value, Values, Work
 from agent.history.sql.sqlite_wipe import (
     HIDE,
@@ -38,6 +37,7 @@ from agent.history.sql.sqlite_wipe import (
 )
 from agent.history.sql.store import SqlStore
 from agent.history.uninterrupted import LockWait, UninterruptedWork
+from agent.history.values import now, steady_of
 from agent.i18n.text import _
 
 T = TypeVar("T")

@@ -19,7 +19,9 @@ from agent.history.codec import (
     stored_title,
 )
 from agent.history.contract import LinkStore, RetentionStore, RunStore, delete_vectors
-from agent.history.records import (
+from agent.history.search import ConversationHit, fold, groups, hit_in, hits_with_branches, words_of
+from agent.history.sql.database import LIVE, Database, Row, Steps, Value, Values, single
+from agent.history.values import (
     CHANGED_ELSEWHERE,
     KEPT_FOLLOWS,
     LEASE_SECONDS,
@@ -46,8 +48,6 @@ from agent.history.records import (
     too_many,
     versions_of,
 )
-from agent.history.search import ConversationHit, fold, groups, hit_in, hits_with_branches, words_of
-from agent.history.sql.database import LIVE, Database, Row, Steps, Value, Values, single
 from agent.system.threads import DECODING
 
 _OWNED = f"SELECT 1 FROM conversations WHERE id = :conversation AND owner = :owner AND {LIVE}"
@@ -144,8 +144,8 @@ class SqlRuns:
         rows = await self._database.write(single(_LOOK, id=run_id, owner=owner, stop=stop))
         return _unfinished(rows[0], owner) if rows else None
 
-    async def would_lose(self, record: Conversation) -> bool:
-        return bool(await self._database.rows(_WOULD_LOSE, ids=[record.id]))
+    async def would_lose(self, conversation: Conversation) -> bool:
+        return bool(await self._database.rows(_WOULD_LOSE, ids=[conversation.id]))
 
     async def remove(self, before: datetime) -> int:
         """Implement `RunStore.remove`, in steps, so that other writers get their turn."""
@@ -326,8 +326,10 @@ class SqlRetention:
         values: Values = {**_prefix(owners), "by": by.timestamp(), "limit": max(limit, 0), "skip": [*skip]}
         return [_expiring(row) for row in await self._database.rows(_EXPIRING_OF if owners else _EXPIRING, **values)]
 
-    async def set_expiry(self, record: Conversation, expires_at: datetime | None) -> bool:
-        same = await self._database.rows(_SAME, id=record.id, owner=record.owner, revision=record.revision)
+    async def set_expiry(self, conversation: Conversation, expires_at: datetime | None) -> bool:
+        same = await self._database.rows(
+            _SAME, id=conversation.id, owner=conversation.owner, revision=conversation.revision
+        )
         stored = load_undamaged(same[0][0]) if same else None
         return stored is not None and bool(await self._put(_PUT_EXPIRY, [replace(stored, expires_at=expires_at)]))
 
@@ -336,8 +338,12 @@ class SqlRetention:
         added, sql, after = 0, _FIRST_WITHOUT_EXPIRY, ""
         while rows := await self._database.rows(sql, id=after, **_prefix(owners)):
             sql, after = _WITHOUT_EXPIRY, rows[-1][0]
-            records = [record for row in rows if (record := load_undamaged(row[1]))]
-            ending = [replace(record, expires_at=end) for record in records if (end := until(record)) is not None]
+            conversations = [conversation for row in rows if (conversation := load_undamaged(row[1]))]
+            ending = [
+                replace(conversation, expires_at=end)
+                for conversation in conversations
+                if (end := until(conversation)) is not None
+            ]
             if ending:
                 added += await self._put(_PUT_MISSING_EXPIRY, ending)
         return added
@@ -360,28 +366,33 @@ class SqlRetention:
                 for row in await self._database.rows(_TEXTS_OF, conversation=ids[0], owner=owner, ids=page):
                     yield row[0]
 
-    async def erase(self, record: Conversation) -> bool:
-        values: Values = {"id": record.id, "owner": record.owner, "revision": record.revision, "ends": _end_of(record)}
+    async def erase(self, conversation: Conversation) -> bool:
+        values: Values = {
+            "id": conversation.id,
+            "owner": conversation.owner,
+            "revision": conversation.revision,
+            "ends": _end_of(conversation),
+        }
         return bool(await self._database.erase(single(_ERASE, **values)))
 
-    async def erase_unused(self, owner: str, records: Sequence[Conversation]) -> bool:
-        return await self._database.erase(partial(_erase_unused, owner, records))
+    async def erase_unused(self, owner: str, conversations: Sequence[Conversation]) -> bool:
+        return await self._database.erase(partial(_erase_unused, owner, conversations))
 
     async def wipe(self) -> None:
         await self._database.wipe()
 
-    async def _put(self, sql: str, records: Sequence[Conversation]) -> int:
-        """Store the expiry of each record that was not saved in the meantime; return their number."""
-        texts = [dump_conversation(record) for record in records]
+    async def _put(self, sql: str, conversations: Sequence[Conversation]) -> int:
+        """Store the expiry of each conversation that was not saved in the meantime; return their number."""
+        texts = [dump_conversation(conversation) for conversation in conversations]
         values: list[Values] = [
             {
-                "id": record.id,
-                "revision": record.revision,
-                "ends": _end_of(record),
+                "id": conversation.id,
+                "revision": conversation.revision,
+                "ends": _end_of(conversation),
                 "record": text,
                 "bytes": len(text.encode()),
             }
-            for record, text in zip(records, texts, strict=True)
+            for conversation, text in zip(conversations, texts, strict=True)
         ]
 
         def work() -> Steps[int]:
@@ -390,11 +401,11 @@ class SqlRetention:
         return await self._database.write(work, frees_space=True)
 
 
-def _erase_unused(owner: str, records: Sequence[Conversation]) -> Steps[bool]:
+def _erase_unused(owner: str, conversations: Sequence[Conversation]) -> Steps[bool]:
     """Erase what was locked before it was compared: only a new conversation of the owner can be stored meanwhile."""
     stored = yield _LOCK_ALL, {"owner": owner}
     ids = [row[0] for row in stored]
-    if not ids or {(owner, *row) for row in stored} != versions_of(records) or (yield _WOULD_LOSE, {"ids": ids}):
+    if not ids or {(owner, *row) for row in stored} != versions_of(conversations) or (yield _WOULD_LOSE, {"ids": ids}):
         return False
     yield _ERASE_ALL, {"ids": ids}
     return True
@@ -405,8 +416,8 @@ def _prefix(owners: str) -> Values:
     return {"owners": owners, "beyond": owners + "\U0010ffff"}
 
 
-def _end_of(record: Conversation) -> float | None:
-    return record.expires_at.timestamp() if record.expires_at else None
+def _end_of(conversation: Conversation) -> float | None:
+    return conversation.expires_at.timestamp() if conversation.expires_at else None
 
 
 def _portions(rows: Sequence[Row]) -> Iterator[list[str]]:
@@ -423,19 +434,19 @@ def _portions(rows: Sequence[Row]) -> Iterator[list[str]]:
 
 
 def _expiring(row: Row) -> Conversation:
-    """Return the record in a row of `_EXPIRING`, of a damaged text only what the columns have."""
-    if record := load_undamaged(row[0]):
-        return replace(record, title=row[1], pinned=bool(row[2]))
+    """Return the conversation in a row of `_EXPIRING`, of a damaged text only what the columns have."""
+    if conversation := load_undamaged(row[0]):
+        return replace(conversation, title=row[1], pinned=bool(row[2]))
     ends = datetime.fromtimestamp(row[7], UTC)
     return Conversation(id=row[3], owner=row[4], revision=row[5], head_id=row[6], expires_at=ends)
 
 
 # Conversations and their entries
 
-_RECORD = "record, title, pinned"
-_GET = f"SELECT {_RECORD} FROM conversations WHERE id = :id AND owner = :owner AND {LIVE}"
+_CONVERSATION = "record, title, pinned"
+_GET = f"SELECT {_CONVERSATION} FROM conversations WHERE id = :id AND owner = :owner AND {LIVE}"
 _LIST = f"""
-SELECT {_RECORD} FROM conversations
+SELECT {_CONVERSATION} FROM conversations
 WHERE owner = :owner AND {LIVE} {{pinned}} ORDER BY place DESC LIMIT :limit OFFSET :offset
 """
 _PINNED = {None: "", True: "AND pinned", False: "AND NOT pinned"}
@@ -443,7 +454,7 @@ _LABEL = f"""
 UPDATE conversations SET pinned = coalesce(CAST(:pinned AS BOOLEAN), pinned),
     title = CASE WHEN {{kept}} THEN title ELSE :title END,
     folded_title = CASE WHEN {{kept}} THEN folded_title ELSE :folded END
-WHERE id = :id AND owner = :owner AND {LIVE} RETURNING {_RECORD}
+WHERE id = :id AND owner = :owner AND {LIVE} RETURNING {_CONVERSATION}
 """.format(kept="(CAST(:title AS TEXT) IS NULL OR title <> coalesce(:instead_of, title))")
 _DELETE = f"DELETE FROM conversations WHERE id = :id AND owner = :owner AND {LIVE} RETURNING 1"
 _EACH = """
@@ -488,8 +499,8 @@ SELECT entry FROM chain JOIN entries ON conversation_id = :id AND entries.id = c
 """
 _ALL = 1 << 60
 """A limit that is none."""
-# It also returns which of the entries that the save needs or adds are stored. `:ends` is that of the new record. Nobody
-# else changes a locked row, so the revision that it returns is that of the row until the transaction ends.
+# It also returns which of the entries that the save needs or adds are stored. `:ends` is that of the new conversation.
+# Nobody else changes a locked row, so the revision that it returns is that of the row until the transaction ends.
 _LOCK = f"""
 SELECT owner = :owner AND ({LIVE} OR CAST(:ends AS DOUBLE PRECISION) <= :steady), revision, title, pinned, entries.id
 FROM conversations
@@ -568,7 +579,7 @@ WHERE {_OLDER} AND (newest IS NOT NULL OR {{in_title}})
 """
 _SEARCH = f"""
 WITH hits AS MATERIALIZED ({{hits}} ORDER BY place DESC LIMIT :limit)
-SELECT {_RECORD}, entry_id, octet_length(entry) FROM hits JOIN conversations ON conversations.id = hits.id
+SELECT {_CONVERSATION}, entry_id, octet_length(entry) FROM hits JOIN conversations ON conversations.id = hits.id
 LEFT JOIN entries ON entries.conversation_id = hits.id AND entries.id = hits.entry_id ORDER BY hits.place DESC
 """
 # The newest message with all words on the branch that is shown, of each conversation with such a message.
@@ -606,24 +617,24 @@ class SqlStore:
         self.retention: RetentionStore = SqlRetention(database)
 
     async def save(
-        self, record: Conversation, entries: Sequence[Entry] = (), events: RunEvents | None = None
+        self, conversation: Conversation, entries: Sequence[Entry] = (), events: RunEvents | None = None
     ) -> Conversation:
         texts, searched = await dumped(entries)
         at = self._database.clock()
-        saved, text = next_revision(record, entries, at)
-        _check_order(record, entries)
+        saved, text = next_revision(conversation, entries, at)
+        _check_order(conversation, entries)
         saving = _Saving(saved, text, entries, texts, searched, is_old=saved.updated_at < at)
         is_end = events is not None and events.has_ended
         work = partial(self._save, saving, events)
         try:
             return await self._database.write(work, is_end=is_end)
         except NotFound:  # a conversation that was deleted a moment ago can still have its id
-            if record.revision or not await self._database.finish_erasing(record.id):
+            if conversation.revision or not await self._database.finish_erasing(conversation.id):
                 raise
         return await self._database.write(work, is_end=is_end)
 
-    async def remove(self, record: Conversation, entry_ids: Collection[str]) -> Conversation:
-        saved, text = next_revision(record, (), self._database.clock())
+    async def remove(self, conversation: Conversation, entry_ids: Collection[str]) -> Conversation:
+        saved, text = next_revision(conversation, (), self._database.clock())
         saving = _Saving(saved, text, (), (), (), is_old=True)
         return await self._database.erase(partial(_remove, saving, [*entry_ids]))
 
@@ -631,12 +642,12 @@ class SqlStore:
         return await _one(self._database, await self._database.rows(_GET, id=conversation_id, owner=owner))
 
     async def history(
-        self, record: Conversation, *, limit: int | None = None, most_bytes: int | None = None
+        self, conversation: Conversation, *, limit: int | None = None, most_bytes: int | None = None
     ) -> list[Entry]:
-        if record.head_id is None or (limit is not None and limit <= 0):
-            await self.get(record.id, owner=record.owner)
+        if conversation.head_id is None or (limit is not None and limit <= 0):
+            await self.get(conversation.id, owner=conversation.owner)
             return []
-        key: Values = {"id": record.id, "owner": record.owner, "head_id": record.head_id}
+        key: Values = {"id": conversation.id, "owner": conversation.owner, "head_id": conversation.head_id}
         most: Values = {"limit": _ALL if limit is None else limit, "most": _ALL if most_bytes is None else most_bytes}
         sql = _CHAIN.format(bytes="0" if most_bytes is None else "octet_length(entry)")
         rows = await self._database.rows(sql, **key, **most)
@@ -644,12 +655,14 @@ class SqlStore:
             raise NotFound(NO_ENTRY)
         return await _entries(self._database, rows)
 
-    async def entries(self, record: Conversation) -> Sequence[Entry]:
-        return await _entries(self._database, await self._database.rows(_ENTRIES, id=record.id, owner=record.owner))
+    async def entries(self, conversation: Conversation) -> Sequence[Entry]:
+        return await _entries(
+            self._database, await self._database.rows(_ENTRIES, id=conversation.id, owner=conversation.owner)
+        )
 
     async def find(
         self,
-        record: Conversation,
+        conversation: Conversation,
         *,
         ids: Collection[str] = (),
         after: Collection[str | None] = (),
@@ -660,19 +673,19 @@ class SqlStore:
         wanted: Values = {"ids": [*ids], "parents": parents, "first": None in after, "most": most}
         sql = _FIND.format(ids=_FIND_IDS if most_bytes is None else _FIRST_IDS)
         return await _entries(
-            self._database, await self._database.rows(sql, id=record.id, owner=record.owner, **wanted)
+            self._database, await self._database.rows(sql, id=conversation.id, owner=conversation.owner, **wanted)
         )
 
-    async def following(self, record: Conversation, entry_id: str | None) -> Sequence[str]:
+    async def following(self, conversation: Conversation, entry_id: str | None) -> Sequence[str]:
         sql = _ENTRY_IDS if entry_id is None else _FOLLOWING
-        rows = await self._database.rows(sql, id=record.id, owner=record.owner, entry_id=entry_id)
+        rows = await self._database.rows(sql, id=conversation.id, owner=conversation.owner, entry_id=entry_id)
         return [row[0] for row in rows]
 
     async def list(
         self, owner: str, *, limit: int = 50, offset: int = 0, pinned: bool | None = None
     ) -> list[Conversation]:
         sql = _LIST.format(pinned=_PINNED[pinned])
-        return await _records(
+        return await _conversations(
             self._database, await self._database.rows(sql, owner=owner, limit=max(limit, 0), offset=max(offset, 0))
         )
 
@@ -691,11 +704,11 @@ class SqlStore:
             ]
             if len(rows) >= limit:
                 break
-        records = await _records(self._database, rows[:limit])
-        hits = await self._hits([(one, *row[3:]) for one, row in zip(records, rows[:limit], strict=True)], words)
+        conversations = await _conversations(self._database, rows[:limit])
+        hits = await self._hits([(one, *row[3:]) for one, row in zip(conversations, rows[:limit], strict=True)], words)
         if branched := hits_with_branches(hits.values()):
             rows = await self._database.search(_SHOWN_HITS.format(in_text=in_text), ids=branched, **values)
-            hits |= await self._hits([(hits[row[0]].record, *row[1:]) for row in rows], words)
+            hits |= await self._hits([(hits[row[0]].conversation, *row[1:]) for row in rows], words)
         return [*hits.values()]
 
     async def _hits(
@@ -704,15 +717,15 @@ class SqlStore:
         """Return the hit in each conversation at the entry with this id and size, or in its title, by its id."""
         hits = dict[str, ConversationHit]()
         for group in groups(found, lambda one: one[2] or 0):
-            wanted = {record.id: entry for record, entry, _size in group if entry is not None}
+            wanted = {conversation.id: entry for conversation, entry, _size in group if entry is not None}
             among: Values = {"conversations": [*wanted], "ids": [*wanted.values()]}
             read: Sequence[Row] = await self._database.search(_HIT_ENTRIES, **among) if wanted else ()
             rows = [row for row in read if wanted[row[0]] == row[1]]
             entries = await _entries(self._database, [row[2:] for row in rows])
             by_id = dict(zip([row[0] for row in rows], entries, strict=True))
-            for record, entry, _size in group:
-                if entry is None or record.id in by_id:  # otherwise it was deleted meanwhile
-                    hits[record.id] = await DECODING.run(hit_in, record, by_id.get(record.id), words)
+            for conversation, entry, _size in group:
+                if entry is None or conversation.id in by_id:  # otherwise it was deleted meanwhile
+                    hits[conversation.id] = await DECODING.run(hit_in, conversation, by_id.get(conversation.id), words)
         return hits
 
     async def label(
@@ -741,41 +754,41 @@ class SqlStore:
         await self._database.aclose()
 
     def _save(self, saving: "_Saving", events: RunEvents | None) -> Steps[Conversation]:
-        """Store it in a transaction that locks the conversation. Return the record with its stored label."""
-        record = saving.record
+        """Store it in a transaction that locks the conversation. Return the conversation with its stored label."""
+        conversation = saving.conversation
         new = [entry.id for entry in saving.entries]
         ids = [*{*saving.needed, *new}]
-        lock: Values = {"id": record.id, "owner": record.owner, "ends": _end_of(record), "ids": ids}
+        lock: Values = {"id": conversation.id, "owner": conversation.owner, "ends": _end_of(conversation), "ids": ids}
         stored = yield _LOCK, lock
-        is_stored = _check(stored, record.revision - 1)
+        is_stored = _check(stored, conversation.revision - 1)
         known = {row[4] for row in stored}
         if not known.isdisjoint(new):
-            raise HistoryError(_twice(record))
+            raise HistoryError(_twice(conversation))
         if not saving.needed <= known:
-            raise HistoryError(_broken_link(record))
+            raise HistoryError(_broken_link(conversation))
         if is_stored:
-            record = replace(record, title=stored[0][2] or record.title, pinned=bool(stored[0][3]))
+            conversation = replace(conversation, title=stored[0][2] or conversation.title, pinned=bool(stored[0][3]))
         if is_stored:
-            yield _UPDATE, saving.values(record)
-        elif not (yield _INSERT, saving.values(record)):
-            _check((yield _LOCK, lock), record.revision - 1)  # another process has just made it
+            yield _UPDATE, saving.values(conversation)
+        elif not (yield _INSERT, saving.values(conversation)):
+            _check((yield _LOCK, lock), conversation.revision - 1)  # another process has just made it
             raise Conflict(CHANGED_ELSEWHERE)
         for statement, rows in ((_PUT_ENTRY, saving.entry_rows()), (_PUT_TEXT, saving.text_rows())):
             if rows:
                 yield statement, rows
         if events is not None:
             yield from self._runs.put(events, saved=True)
-        return record
+        return conversation
 
 
 @dataclass(frozen=True, slots=True)
 class _Saving:
-    """The values of one save: the record with its new revision, its JSON, and the entries with theirs.
+    """The values of one save: the conversation with its new revision, its JSON, and the entries with theirs.
 
     `is_old` is True if the messages are older than the save.
     """
 
-    record: Conversation
+    conversation: Conversation
     text: str
     entries: Sequence[Entry]
     texts: Sequence[str]
@@ -785,11 +798,11 @@ class _Saving:
     @property
     def needed(self) -> set[str]:
         """The ids of stored entries that the save points at."""
-        points = (self.record.head_id, *(entry.parent_id for entry in self.entries))
+        points = (self.conversation.head_id, *(entry.parent_id for entry in self.entries))
         return {id_ for id_ in points if id_ is not None} - {entry.id for entry in self.entries}
 
     def values(self, labelled: Conversation) -> Values:
-        """Return the values of the record's row, with the label of `labelled`."""
+        """Return the values of the conversation's row, with the label of `labelled`."""
         return {
             "id": labelled.id,
             "owner": labelled.owner,
@@ -809,14 +822,14 @@ class _Saving:
     def entry_rows(self) -> Sequence[Values]:
         """Return the values of the entries' rows."""
         return [
-            {"conversation": self.record.id, "id": entry.id, "parent_id": entry.parent_id, "entry": text}
+            {"conversation": self.conversation.id, "id": entry.id, "parent_id": entry.parent_id, "entry": text}
             for entry, text in zip(self.entries, self.texts, strict=True)
         ]
 
     def text_rows(self) -> Sequence[Values]:
         """Return the values of the rows that are searched."""
         return [
-            {"conversation": self.record.id, "id": entry.id, "text": text}
+            {"conversation": self.conversation.id, "id": entry.id, "text": text}
             for entry, text in zip(self.entries, self.searched, strict=True)
             if text
         ]
@@ -827,49 +840,52 @@ async def _entries(database: Database, rows: Sequence[Row]) -> list[Entry]:
     return await in_steps(partial(database.load, load_entries), [row[0] for row in rows])
 
 
-async def _records(database: Database, rows: Sequence[Row]) -> list[Conversation]:
-    """Return the records in rows that begin with a record and its label."""
-    records = await in_steps(partial(database.load, load_conversations), [row[0] for row in rows])
-    return [replace(record, title=row[1], pinned=bool(row[2])) for record, row in zip(records, rows, strict=True)]
+async def _conversations(database: Database, rows: Sequence[Row]) -> list[Conversation]:
+    """Return the conversations in rows that begin with a conversation and its label."""
+    conversations = await in_steps(partial(database.load, load_conversations), [row[0] for row in rows])
+    return [
+        replace(conversation, title=row[1], pinned=bool(row[2]))
+        for conversation, row in zip(conversations, rows, strict=True)
+    ]
 
 
 async def _one(database: Database, rows: Sequence[Row]) -> Conversation:
-    """Return the record in the only row. Raises `NotFound` if there is none."""
+    """Return the conversation in the only row. Raises `NotFound` if there is none."""
     if not rows:
         raise NotFound(NO_CONVERSATION)
-    return (await _records(database, rows))[0]
+    return (await _conversations(database, rows))[0]
 
 
 def _remove(saving: _Saving, ids: list[str]) -> Steps[Conversation]:
-    """Erase entries and store the record, in a transaction that locks the conversation."""
-    record = saving.record
-    values: Values = {"id": record.id, "owner": record.owner, "head_id": record.head_id, "ids": ids}
+    """Erase entries and store the conversation, in a transaction that locks the conversation."""
+    conversation = saving.conversation
+    values: Values = {"id": conversation.id, "owner": conversation.owner, "head_id": conversation.head_id, "ids": ids}
     stored = yield _LOCK_TO_REMOVE, values
     if not stored:
         raise NotFound(NO_CONVERSATION)
     revision, title, pinned, is_answering, has_head, has_orphans, removed, *_ = stored[0]
-    if revision != record.revision - 1 or is_answering:
+    if revision != conversation.revision - 1 or is_answering:
         raise Conflict(CHANGED_ELSEWHERE)
-    if has_orphans or record.head_id in ids or (record.head_id is not None and not has_head):
+    if has_orphans or conversation.head_id in ids or (conversation.head_id is not None and not has_head):
         raise HistoryError(KEPT_FOLLOWS)
     links = [row[7] for row in stored if row[7] is not None and load_link(row[8]).head_id in ids]
     for statement in _REMOVE_ENTRIES:
         yield statement, values
     if links:
         yield _REMOVE_LINKS, {"ids": links}
-    record = replace(record, title=title, pinned=bool(pinned))
-    yield _UPDATE, {**saving.values(record), "bytes": len(saving.text.encode()) - removed}
-    return record
+    conversation = replace(conversation, title=title, pinned=bool(pinned))
+    yield _UPDATE, {**saving.values(conversation), "bytes": len(saving.text.encode()) - removed}
+    return conversation
 
 
-def _check_order(record: Conversation, entries: Sequence[Entry]) -> None:
+def _check_order(conversation: Conversation, entries: Sequence[Entry]) -> None:
     """Raise `HistoryError` if an entry occurs twice or follows a later one."""
     new, seen = {entry.id for entry in entries}, set[str]()
     for entry in entries:
         if entry.id in seen:
-            raise HistoryError(_twice(record))
+            raise HistoryError(_twice(conversation))
         if entry.parent_id in new and entry.parent_id not in seen:
-            raise HistoryError(_broken_link(record))
+            raise HistoryError(_broken_link(conversation))
         seen.add(entry.id)
 
 
@@ -884,12 +900,12 @@ def _check(stored: Sequence[Row], revision: int) -> bool:
     return True
 
 
-def _twice(record: Conversation) -> str:
-    return f"Conversation {record.id!r} was not saved: an entry is stored already, and none is ever overwritten."
+def _twice(conversation: Conversation) -> str:
+    return f"Conversation {conversation.id!r} was not saved: an entry is stored already, and none is ever overwritten."
 
 
-def _broken_link(record: Conversation) -> str:
-    return f"Conversation {record.id!r} was not saved: it would point at an entry that is not in it."
+def _broken_link(conversation: Conversation) -> str:
+    return f"Conversation {conversation.id!r} was not saved: it would point at an entry that is not in it."
 
 
 def _contains(column: str, words: Mapping[str, str]) -> str:

@@ -91,7 +91,7 @@ def read_chatgpt(element: Mapping[str, Any], find: FindFile, left_out: LeftOut) 
 
     Counts what is left out in `left_out`.
     """
-    reader = _Reader(element, find, left_out)
+    reader = _ChatReader(element, find, left_out)
     nodes = {id_: reader.node(id_) for id_ in reader.tree}
     count_labels(element, left_out, "conversation_template_id", "gizmo_id")
     return conversation(
@@ -107,7 +107,7 @@ def read_chatgpt(element: Mapping[str, Any], find: FindFile, left_out: LeftOut) 
     )
 
 
-class _Reader:
+class _ChatReader:
     """Converts the nodes of one conversation."""
 
     def __init__(self, element: Mapping[str, Any], find: FindFile, left_out: LeftOut) -> None:

@@ -307,7 +307,7 @@ def conversation(
         return None
     times = [entry.note.at for entry in entries if entry.note.at != _UNKNOWN]
     first = created or min([*times, updated or now()])
-    record = Conversation(
+    conversation = Conversation(
         owner="",
         title=title,
         pinned=pinned,
@@ -319,7 +319,7 @@ def conversation(
         imported_at=now(),
     )
     entries = [*_timed(entries, first)]
-    return ImportedConversation(record=record, entries=entries, files=attachments.files, left_out=left_out)
+    return ImportedConversation(conversation=conversation, entries=entries, files=attachments.files, left_out=left_out)
 
 
 def _timed(entries: Sequence[Entry], first: datetime) -> Iterator[Entry]:

@@ -101,7 +101,7 @@ class LiveRun:
 
     def __init__(self, run: Run, journal: StoreJournal, grace: float | None, *, resumed: bool = False) -> None:
         self.run, self.log, self.omitted, self.resumed = run, journal.log, journal.omitted, resumed
-        self.run_id, self.conversation, self.owner = run.id, journal.record.id, journal.record.owner
+        self.run_id, self.conversation_id, self.owner = run.id, journal.conversation.id, journal.conversation.owner
         self.events: Sequence[RunEvent] = self.log.events
         self.bubbles: Sequence[TurnBubble] = self.log.bubbles
         self.started_at, self._grace = monotonic(), grace
@@ -289,9 +289,9 @@ class LiveRuns:
         """The ids of the runs that have ended here, of which the store has events, but not the end."""
         self.is_closing = False
 
-    def get(self, conversation: str | None, owner: str) -> LiveRun | None:
+    def get(self, conversation_id: str | None, owner: str) -> LiveRun | None:
         """Return the running answer of this owner's conversation, if there is one."""
-        found = self._find(conversation or "")
+        found = self._find(conversation_id or "")
         return found if found is not None and found.owner == owner else None
 
     def find(self, run_id: str, owner: str) -> LiveRun | None:
@@ -317,15 +317,15 @@ class LiveRuns:
         """
         if self.is_closing:
             raise Conflict(RESTARTING)
-        if self.is_busy(journal.record.id) and not is_beside:
+        if self.is_busy(journal.conversation.id) and not is_beside:
             raise Conflict(STILL_WRITING)
         journal.log.attach(run, continues)
         if not resumed:
-            with acting_for(journal.record.owner):
+            with acting_for(journal.conversation.owner):
                 run.start()
         live = LiveRun(run, journal, self._grace, resumed=resumed)
         self._runs[run.id] = live
-        self._by_conversation.setdefault(live.conversation, []).append(live)
+        self._by_conversation.setdefault(live.conversation_id, []).append(live)
         task = asyncio.create_task(self._end(live, journal, on_end))
         self._end_tasks.add(task)
         task.add_done_callback(self._end_tasks.discard)
@@ -356,9 +356,9 @@ class LiveRuns:
                 log.warning("run %s is cancelled, because it was ended as a lost one", run_id)
                 writing[run_id].log.give_up()
 
-    def is_busy(self, conversation: str) -> bool:
+    def is_busy(self, conversation_id: str) -> bool:
         """Return True if an answer is being written in this conversation."""
-        return self._find(conversation) is not None
+        return self._find(conversation_id) is not None
 
     @property
     def count(self) -> int:
@@ -397,20 +397,20 @@ class LiveRuns:
             if on_end is not None:
                 await on_end()
 
-    def of(self, conversation: str) -> list[LiveRun]:
+    def of(self, conversation_id: str) -> list[LiveRun]:
         """Return the running answers of this conversation."""
-        return [live for live in self._by_conversation.get(conversation, ()) if not live.run.done]
+        return [live for live in self._by_conversation.get(conversation_id, ()) if not live.run.done]
 
-    def _find(self, conversation: str) -> LiveRun | None:
-        return next(iter(self.of(conversation)), None)
+    def _find(self, conversation_id: str) -> LiveRun | None:
+        return next(iter(self.of(conversation_id)), None)
 
     def _remove(self, live: LiveRun) -> None:
         if self._runs.pop(live.run_id, None) is not None:
-            self._by_conversation[live.conversation].remove(live)
-            if not self._by_conversation[live.conversation]:
-                del self._by_conversation[live.conversation]
-        if live.conversation in self.together and not self.of(live.conversation):
-            self.together.pop(live.conversation).frames.clear()
+            self._by_conversation[live.conversation_id].remove(live)
+            if not self._by_conversation[live.conversation_id]:
+                del self._by_conversation[live.conversation_id]
+        if live.conversation_id in self.together and not self.of(live.conversation_id):
+            self.together.pop(live.conversation_id).frames.clear()
 
 
 async def _leave(live: LiveRun) -> None:
@@ -424,7 +424,9 @@ async def _leave(live: LiveRun) -> None:
 
 
 def _has_lease(live: LiveRun) -> bool:
-    return live.log.is_stored and not live.run.done and not live.log.is_released and not is_temporary(live.conversation)
+    return (
+        live.log.is_stored and not live.run.done and not live.log.is_released and not is_temporary(live.conversation_id)
+    )
 
 
 async def _claim(live: LiveRun, journal: StoreJournal) -> None:
@@ -460,7 +462,7 @@ class StoredRun:
 
     def __init__(self, store: HistoryStore, lost: LostRuns, run: UnfinishedRun, events: Sequence[RunEvent]) -> None:
         self._store, self._lost = store, lost
-        self.run_id, self.owner, self.conversation = run.run_id, run.owner, run.conversation_id
+        self.run_id, self.owner, self.conversation_id = run.run_id, run.owner, run.conversation_id
         request = request_of(events)
         self.resumed = request is not None and request.resumed
         self.started_at = self.quiet_since = monotonic()
@@ -544,8 +546,8 @@ class StoredRun:
         """Return the ending as it is stored with the last message, or what the last event says of it."""
         value = events[-1].value
         goes_on = bool(value.get("goes_on"))
-        record = await self._store.get(self.conversation, owner=self.owner)
-        turn = await last_turn(self._store, record)
+        conversation = await self._store.get(self.conversation_id, owner=self.owner)
+        turn = await last_turn(self._store, conversation)
         if turn and turn[-1].note.run_id == self.run_id and turn[-1].note.ended:
             messages = [entry.message for entry in turn]
             return Ending(turn[-1].note, generated_files(messages), cited_texts(messages), goes_on)
@@ -585,7 +587,7 @@ class AnswersTogether:
 
     def __init__(self, answers: Sequence[OneAnswer]) -> None:
         self.answers, first = tuple(answers), answers[0]
-        self.run_id, self.conversation, self.owner = first.run_id, first.conversation, first.owner
+        self.run_id, self.conversation_id, self.owner = first.run_id, first.conversation_id, first.owner
         self.started_at, self.frames = first.started_at, dict[str, Any]()
         self.bubbles: Sequence[TurnBubble] = ()
         self.waiting: Wait | None = None
@@ -676,12 +678,12 @@ class RunningAnswers:
         self._stored = WeakValueDictionary[str, StoredRun]()
         self._together = WeakValueDictionary[str, AnswersTogether]()
 
-    async def get(self, conversation: str | None, owner: str) -> RunningAnswer | None:
+    async def get(self, conversation_id: str | None, owner: str) -> RunningAnswer | None:
         """Return the running answer of this owner's conversation, if there is one. Several to one message are one."""
-        live = self._live_runs.get(conversation, owner)
-        if live is not None or conversation is None or is_temporary(conversation):
-            return self._live_runs.together.get(live.conversation, live) if live else None
-        found = await self.lost.living(await self._store.runs.unfinished(owner=owner, conversation_id=conversation))
+        live = self._live_runs.get(conversation_id, owner)
+        if live is not None or conversation_id is None or is_temporary(conversation_id):
+            return self._live_runs.together.get(live.conversation_id, live) if live else None
+        found = await self.lost.living(await self._store.runs.unfinished(owner=owner, conversation_id=conversation_id))
         answers = [answer for run in found if (answer := await self._read(run)) is not None]
         if len(answers) < 2:
             return answers[0] if answers else None
@@ -696,7 +698,7 @@ class RunningAnswers:
         if (together := next(known, None)) is not None:
             return together
         found = await self.find(run_id, owner)
-        return await self.get(found.conversation, owner) if found is not None else None
+        return await self.get(found.conversation_id, owner) if found is not None else None
 
     async def find(self, run_id: str, owner: str) -> OneAnswer | None:
         """Return this owner's running answer by the id of its run, if there is one."""
@@ -706,22 +708,22 @@ class RunningAnswers:
         found = await self.lost.living(runs)
         return await self._read(found[0]) if found else None
 
-    async def is_busy(self, conversation: str | None, owner: str) -> bool:
+    async def is_busy(self, conversation_id: str | None, owner: str) -> bool:
         """Return True if an answer is being written in this owner's conversation.
 
         While the store is away, it cannot be asked: whatever needs it is refused by the store itself.
         """
         with suppress(StoreUnavailable):
-            return await self.get(conversation, owner) is not None
+            return await self.get(conversation_id, owner) is not None
         return False
 
-    def is_written_here(self, conversation: str) -> bool:
+    def is_written_here(self, conversation_id: str) -> bool:
         """Return True if this process is writing an answer in this conversation."""
-        return self._live_runs.is_busy(conversation)
+        return self._live_runs.is_busy(conversation_id)
 
-    def is_wanted(self, conversation: str, owner: str) -> bool:
+    def is_wanted(self, conversation_id: str, owner: str) -> bool:
         """Return the same for this owner, and note that a page which shows it still wants the answer."""
-        mine = [live for live in self._live_runs.of(conversation) if live.owner == owner]
+        mine = [live for live in self._live_runs.of(conversation_id) if live.owner == owner]
         for live in mine:
             with live.watched():
                 pass

@@ -72,51 +72,51 @@ class Branches:
         """Return True if a conversation of this owner is copied, and is hidden until it is whole."""
         return self._copied[owner] > 0
 
-    async def choose(self, owner: str, conversation: str | None, entry_id: str) -> None:
+    async def choose(self, owner: str, conversation_id: str | None, entry_id: str) -> None:
         """Show this version of a message, and what followed it last. Raises `Conflict` and `NotFound`."""
-        record = await self._read(owner, conversation)
-        if not any(map(is_prompt, await self._store.find(record, ids=[entry_id]))):
+        conversation = await self._read(owner, conversation_id)
+        if not any(map(is_prompt, await self._store.find(conversation, ids=[entry_id]))):
             raise Conflict(MESSAGE_GONE)
-        *_, newest = await self._store.following(record, entry_id)  # the branch that went on last
-        record = await self._store.save(branch(record, newest))
-        begins = await self._store.find(record, after=[None], most_bytes=VIEW_BYTES)
+        *_, newest = await self._store.following(conversation, entry_id)  # the branch that went on last
+        conversation = await self._store.save(branch(conversation, newest))
+        begins = await self._store.find(conversation, after=[None], most_bytes=VIEW_BYTES)
         for first in begins[1:] and begins:  # with only one, the chat begins as before
-            if entry_id in await self._store.following(record, first.id):
-                await rename(self._store, record, first, begins)
+            if entry_id in await self._store.following(conversation, first.id):
+                await rename(self._store, conversation, first, begins)
 
-    async def erase(self, owner: str, conversation: str | None, entry_id: str) -> None:
+    async def erase(self, owner: str, conversation_id: str | None, entry_id: str) -> None:
         """Erase this version of a message, with the same message to other models, and all that follows on any branch.
 
         The newest other version is shown then, or else what was before it. Raises `Conflict` and `NotFound`.
         """
-        record = await self._read(owner, conversation)
-        asked = [one for one in await self._store.find(record, ids=[entry_id]) if is_prompt(one)]
+        conversation = await self._read(owner, conversation_id)
+        asked = [one for one in await self._store.find(conversation, ids=[entry_id]) if is_prompt(one)]
         if not asked:
             raise Conflict(MESSAGE_GONE)
-        same = await self._store.find(record, ids={entry_id, *asked[0].note.compared[:MOST_MODELS]})
-        gone = {id_ for one in same if is_prompt(one) for id_ in await self._store.following(record, one.id)}
-        left = await self._without(record, asked[0], gone)
+        same = await self._store.find(conversation, ids={entry_id, *asked[0].note.compared[:MOST_MODELS]})
+        gone = {id_ for one in same if is_prompt(one) for id_ in await self._store.following(conversation, one.id)}
+        left = await self._without(conversation, asked[0], gone)
         references = dict[str, set[str]]()
         ids = [*gone]
         for at in range(0, len(ids), PAGE):
-            entries = await self._store.find(record, ids=ids[at : at + PAGE])
-            for id_, names in (await PREPARING.run(references_in, record.id, entries)).items():
-                references.setdefault(id_, {reference_of(record.id)}).update(names)
+            entries = await self._store.find(conversation, ids=ids[at : at + PAGE])
+            for id_, names in (await PREPARING.run(references_in, conversation.id, entries)).items():
+                references.setdefault(id_, {reference_of(conversation.id)}).update(names)
         await self._entitle(left, gone)
         await run_to_completion(self._erase(left, ids, references))
 
-    async def _without(self, record: Conversation, entry: Entry, gone: Set[str]) -> Conversation:
-        """Return the record as it is without these entries, which begin with `entry`."""
-        head = record.head_id
+    async def _without(self, conversation: Conversation, entry: Entry, gone: Set[str]) -> Conversation:
+        """Return the conversation as it is without these entries, which begin with `entry`."""
+        head = conversation.head_id
         if head in gone:
-            beside = await self._store.find(record, after=[entry.parent_id])
+            beside = await self._store.find(conversation, after=[entry.parent_id])
             others = [one.id for one in beside if is_prompt(one) and one.id not in gone]
-            left = await self._store.following(record, others[-1]) if others else ()
+            left = await self._store.following(conversation, others[-1]) if others else ()
             head = next((id_ for id_ in reversed(left) if id_ not in gone), entry.parent_id)
-            record = branch(record, head)
-        ends = tuple(end for end in record.branches if end not in gone and end != head)
-        summary = record.summary if record.summary and record.summary.message not in gone else None
-        return replace(record, branches=ends, summary=summary)
+            conversation = branch(conversation, head)
+        ends = tuple(end for end in conversation.branches if end not in gone and end != head)
+        summary = conversation.summary if conversation.summary and conversation.summary.message not in gone else None
+        return replace(conversation, branches=ends, summary=summary)
 
     async def _entitle(self, left: Conversation, gone: Set[str]) -> None:
         """Change a title that is about an erased message. One that was written stays, if messages stay."""
@@ -128,14 +128,14 @@ class Branches:
             shown = [one for one in stay if left.head_id in await self._store.following(left, one.id)]
             await rename(self._store, left, (shown or stay)[-1], begins)
 
-    async def _erase(self, record: Conversation, ids: Sequence[str], references: Mapping[str, set[str]]) -> None:
-        await self._store.remove(record, ids)
+    async def _erase(self, conversation: Conversation, ids: Sequence[str], references: Mapping[str, set[str]]) -> None:
+        await self._store.remove(conversation, ids)
         try:
-            await self._media.remove_references(record.owner, references)
+            await self._media.remove_references(conversation.owner, references)
         except OSError:  # housekeeping removes files that no message names
             log.exception("the files of erased messages could not be removed")
 
-    async def write(self, visitor: Visitor, conversation: str | None, entry_id: str, text: str) -> None:
+    async def write(self, visitor: Visitor, conversation_id: str | None, entry_id: str, text: str) -> None:
         """Store an answer that the visitor has written, as a version of the answer to this message on the shown branch.
 
         Raises `Conflict`, `NotFound`, `InputError`, and `Limited` if there is no room for it.
@@ -143,26 +143,28 @@ class Branches:
         if not text.strip():
             raise InputError(WRITE_FIRST)
         check_length(text)
-        record = await self._read(visitor.owner, conversation)
-        found = [one for one in await self._store.find(record, ids=[entry_id]) if is_prompt(one)]
-        if not found or record.head_id not in await self._store.following(record, entry_id):
+        conversation = await self._read(visitor.owner, conversation_id)
+        found = [one for one in await self._store.find(conversation, ids=[entry_id]) if is_prompt(one)]
+        if not found or conversation.head_id not in await self._store.following(conversation, entry_id):
             raise Conflict(MESSAGE_GONE)
         note = Note(run_id=new_id(), attachments=found[0].note.attachments)
         prompt = replace(found[0], id=new_id(), note=note)
         ended = replace(note, ended="stop", attachments=(), is_written=True)
         answer = Entry(parent_id=prompt.id, message=ModelResponse([TextPart(text)]), note=ended)
-        record = replace(branch(record, answer.id), expires_at=self._periods.until(record.owner, running=False))
-        quota = self._temporary if self._temporary is not None and is_temporary(record.id) else self._quota
+        conversation = replace(
+            branch(conversation, answer.id), expires_at=self._periods.until(conversation.owner, running=False)
+        )
+        quota = self._temporary if self._temporary is not None and is_temporary(conversation.id) else self._quota
         async with quota.reservation(visitor) as reserve:
             await reserve(count_bytes(prompt.message) + count_bytes(answer.message))
-            named = await PREPARING.run(references_in, record.id, [prompt])
-            await self._media.add_references(record.owner, named)
-            await run_to_completion(self._add(record, [prompt, answer]))
+            named = await PREPARING.run(references_in, conversation.id, [prompt])
+            await self._media.add_references(conversation.owner, named)
+            await run_to_completion(self._add(conversation, [prompt, answer]))
 
-    async def _add(self, record: Conversation, entries: Sequence[Entry]) -> None:
-        await self._store.save(record, entries)
+    async def _add(self, conversation: Conversation, entries: Sequence[Entry]) -> None:
+        await self._store.save(conversation, entries)
 
-    async def copy(self, visitor: Visitor, conversation: str | None, entry_id: str) -> str:
+    async def copy(self, visitor: Visitor, conversation_id: str | None, entry_id: str) -> str:
         """Store a new conversation with the messages up to the answer to this one, and return its id.
 
         Only some messages are in memory at a time. The copy is hidden until it is whole. Raises `Conflict`, `NotFound`,
@@ -172,29 +174,31 @@ class Branches:
             async with self._copying.slot():
                 self._copied[visitor.owner] += 1
                 try:
-                    return await self._copy(visitor, await self._read(visitor.owner, conversation), entry_id)
+                    return await self._copy(visitor, await self._read(visitor.owner, conversation_id), entry_id)
                 finally:
                     self._copied[visitor.owner] -= 1
                     self._copied += Counter()  # drops owners at zero
 
-    async def _copy(self, visitor: Visitor, record: Conversation, entry_id: str) -> str:
-        begins = await self._store.find(record, after=[None], most_bytes=VIEW_BYTES)
-        original = await Branch.open(self._store, replace(record, head_id=await self._end_of_turn(record, entry_id)))
+    async def _copy(self, visitor: Visitor, conversation: Conversation, entry_id: str) -> str:
+        begins = await self._store.find(conversation, after=[None], most_bytes=VIEW_BYTES)
+        original = await Branch.open(
+            self._store, replace(conversation, head_id=await self._end_of_turn(conversation, entry_id))
+        )
         quota, copied = self._quota, Conversation(owner=visitor.owner)
-        if self._temporary is not None and is_temporary(record.id):
+        if self._temporary is not None and is_temporary(conversation.id):
             quota, copied = self._temporary, await self._temporary.begin(visitor)
         # The title can be about another version of the first message, which the copy does not have.
-        title = record.title if has_first_words(begins, original.begins) else first_words(original.begins[0])
-        copied = replace(copied, title=await self._numbered(record.owner, title), summary=record.summary)
+        title = conversation.title if has_first_words(begins, original.begins) else first_words(original.begins[0])
+        copied = replace(copied, title=await self._numbered(conversation.owner, title), summary=conversation.summary)
         async with quota.reservation(visitor) as reserve:
             await reserve(original.size)
-            await self._save_copy(record, original, copied)
+            await self._save_copy(conversation, original, copied)
         return copied.id
 
-    async def _end_of_turn(self, record: Conversation, entry_id: str) -> str | None:
+    async def _end_of_turn(self, conversation: Conversation, entry_id: str) -> str | None:
         """Return the id of the last entry of the turn that begins with this message. Raises `Conflict`."""
-        end = record.head_id
-        async with aclosing(newest_first(self._store, record)) as entries:
+        end = conversation.head_id
+        async with aclosing(newest_first(self._store, conversation)) as entries:
             async for entry in entries:
                 if is_prompt(entry):
                     if entry.id == entry_id:
@@ -207,16 +211,16 @@ class Branches:
         if not title:
             return title
         hits = await self._store.search(owner, without_number(title))
-        return next_title(title, [hit.record.title for hit in hits])
+        return next_title(title, [hit.conversation.title for hit in hits])
 
-    async def _save_copy(self, record: Conversation, original: Branch, copied: Conversation) -> None:
+    async def _save_copy(self, conversation: Conversation, original: Branch, copied: Conversation) -> None:
         """Store the copy page by page, and then show it, unless the original was deleted meanwhile."""
         began, references = now(), dict[str, set[str]]()
 
         async def store(page: Sequence[Entry]) -> None:
             nonlocal copied
             named = await PREPARING.run(references_in, copied.id, page)
-            originals = await PREPARING.run(references_in, record.id, page)  # older versions have none yet
+            originals = await PREPARING.run(references_in, conversation.id, page)  # older versions have none yet
             for id_, names in named.items():
                 references.setdefault(id_, set()).update(names)
             await self._media.add_references(copied.owner, {id_: [*named[id_], *originals[id_]] for id_ in named})
@@ -226,7 +230,7 @@ class Branches:
             async with aclosing(pages_of(iter(original))) as pages:
                 async for page in pages:
                     await run_to_completion(store(page))
-            await self._store.get(record.id, owner=record.owner)
+            await self._store.get(conversation.id, owner=conversation.owner)
             await run_to_completion(self._show(copied))
         except BaseException:
             await run_to_completion(self._remove(copied, references))
@@ -244,13 +248,13 @@ class Branches:
         except (AgentError, OSError) as error:
             log.warning("a copy that failed could not be removed: %s", error)
 
-    async def _read(self, owner: str, conversation: str | None) -> Conversation:
-        if conversation is None:
+    async def _read(self, owner: str, conversation_id: str | None) -> Conversation:
+        if conversation_id is None:
             raise Conflict(MESSAGE_GONE)
-        record = await self._store.get(conversation, owner=owner)
-        if await self._is_answered(record.id, owner):
+        conversation = await self._store.get(conversation_id, owner=owner)
+        if await self._is_answered(conversation.id, owner):
             raise Conflict(STILL_WRITING)
-        return record
+        return conversation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,20 +274,20 @@ class BranchRow:
     is_shown: bool
 
 
-async def read_tree(store: HistoryStore, record: Conversation) -> tuple[list[BranchRow], bool]:
+async def read_tree(store: HistoryStore, conversation: Conversation) -> tuple[list[BranchRow], bool]:
     """Return the versions in a conversation in the order of a tree, and if there are older ones that were not read.
 
     The newest messages are read, up to `TREE_BYTES` and `TREE_MESSAGES` of them.
     """
-    ids = await store.following(record, None)
+    ids = await store.following(conversation, None)
     entries, size, left = dict[str, Entry](), 0, list(ids[-TREE_MESSAGES:])
     while left and size < TREE_BYTES:
         page = left[-PAGE:]
-        found = await store.find(record, ids=page, most_bytes=TREE_BYTES // 8)
+        found = await store.find(conversation, ids=page, most_bytes=TREE_BYTES // 8)
         size += await LOOKS.run(_bytes_of, found)
         entries |= {one.id: one for one in found}
         left = left[:-PAGE] + [id_ for id_ in page if found and id_ not in entries]
-    rows = await LOOKS.run(_rows, [entries[id_] for id_ in ids if id_ in entries], record)
+    rows = await LOOKS.run(_rows, [entries[id_] for id_ in ids if id_ in entries], conversation)
     return rows[:MOST_ROWS], len(entries) < len(ids) or len(rows) > MOST_ROWS
 
 
@@ -291,8 +295,8 @@ def _bytes_of(entries: Sequence[Entry]) -> int:
     return sum([count_bytes(one.message) for one in entries])
 
 
-def _rows(entries: Sequence[Entry], record: Conversation) -> list[BranchRow]:
-    head_id, voted = record.head_id, {vote.message for vote in record.votes}
+def _rows(entries: Sequence[Entry], conversation: Conversation) -> list[BranchRow]:
+    head_id, voted = conversation.head_id, {vote.message for vote in conversation.votes}
     by_id, nexts = {one.id: one for one in entries}, defaultdict[str | None, list[Entry]](list)
     for one in entries:
         nexts[one.parent_id].append(one)
@@ -326,16 +330,16 @@ def _row(entry: Entry, nexts: Mapping[str | None, Sequence[Entry]], depth: int, 
     return BranchRow(message=entry.id, text=words, answer=first, model=model, turns=0, depth=depth, is_shown=is_shown)
 
 
-async def hidden_after(store: HistoryStore, record: Conversation, entries: Sequence[Entry]) -> str:
+async def hidden_after(store: HistoryStore, conversation: Conversation, entries: Sequence[Entry]) -> str:
     """Return the id of the message of the visitor that followed what is shown, before it was taken back; "" if none.
 
     `entries` have all that follow what is shown. Of several such messages, it is the one that was left last.
     """
-    hidden = [entry.id for entry in entries if entry.parent_id == record.head_id and is_prompt(entry)]
+    hidden = [entry.id for entry in entries if entry.parent_id == conversation.head_id and is_prompt(entry)]
     if len(hidden) < 2:
         return "".join(hidden)
-    left = {end: number for number, end in enumerate(record.branches)}
-    ends = {id_: max(left.get(one, -1) for one in await store.following(record, id_)) for id_ in hidden}
+    left = {end: number for number, end in enumerate(conversation.branches)}
+    ends = {id_: max(left.get(one, -1) for one in await store.following(conversation, id_)) for id_ in hidden}
     return max(hidden, key=lambda id_: ends[id_])
 
 

@@ -68,16 +68,18 @@ class CitedPassages:
         self._store, self._media = store, media
         self._search = _Search()
 
-    async def find(self, owner: str, conversation: str, document: str, page: int | None, passage: str) -> FoundPassage:
+    async def find(
+        self, owner: str, conversation_id: str, document: str, page: int | None, passage: str
+    ) -> FoundPassage:
         """Return the passage in the document of this name. `page` is None if it is not known.
 
         Raises `NotFound` if there is no such conversation or document, and `InputError` with a sentence if the document
         cannot be read, or has no such page.
         """
-        record = await self._store.get(conversation, owner=owner)
+        conversation = await self._store.get(conversation_id, owner=owner)
         found: FoundPassage | None = None
         with acting_for(owner):
-            files = self._attached(record, document)
+            files = self._attached(conversation, document)
             async for attached in files:
                 try:
                     shown = await self._show(owner, attached, page, passage)
@@ -94,10 +96,10 @@ class CitedPassages:
             raise NotFound(_("This document is no longer in the chat."))
         return found
 
-    async def _attached(self, record: Conversation, document: str) -> AsyncGenerator[_Attached]:
+    async def _attached(self, conversation: Conversation, document: str) -> AsyncGenerator[_Attached]:
         """Yield up to `MAX_FILES` files of this name, the newest first, each once. Reads no more than is asked for."""
         seen = set[str]()
-        async with aclosing(newest_first(self._store, record)) as entries:
+        async with aclosing(newest_first(self._store, conversation)) as entries:
             async for entry in entries:
                 for id_, attached in _files_in(entry.message, document):
                     if id_ not in seen:

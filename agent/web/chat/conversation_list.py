@@ -86,9 +86,9 @@ class MessagePlace:
 
 @dataclass(frozen=True, slots=True)
 class _Deleted:
-    """A conversation that is hidden since `at`. `record` has its former expiry, and `timer` will erase it."""
+    """A conversation that is hidden since `at`. `conversation` has its former expiry, and `timer` will erase it."""
 
-    record: Conversation
+    conversation: Conversation
     at: datetime
     timer: asyncio.TimerHandle
 
@@ -116,12 +116,12 @@ class ConversationList:
         """Return a page of the list."""
         limit = min(max(limit, 1), MOST)
         pinned = [] if offset else await self._store.list(owner, limit=MOST, pinned=True)
-        records = await self._store.list(owner, limit=limit + 1, offset=offset, pinned=False)
-        more = offset + limit if len(records) > limit else None
+        conversations = await self._store.list(owner, limit=limit + 1, offset=offset, pinned=False)
+        more = offset + limit if len(conversations) > limit else None
         answering = await self._running.conversations(owner)
         return Page(
-            pinned=[self._row(record, answering) for record in pinned],
-            rows=[self._row(record, answering) for record in records[:limit]],
+            pinned=[self._row(conversation, answering) for conversation in pinned],
+            rows=[self._row(conversation, answering) for conversation in conversations[:limit]],
             next_offset=more,
         )
 
@@ -136,75 +136,77 @@ class ConversationList:
             return None
         return viewed if viewed and await self.has(owner, viewed) else found[0].id
 
-    async def row(self, owner: str, conversation: str) -> ListRow:
+    async def row(self, owner: str, conversation_id: str) -> ListRow:
         """Return one conversation. Raises `NotFound`."""
-        record = await self._store.get(conversation, owner=owner)
-        return self._row(record, await self._running.conversations(owner))
+        conversation = await self._store.get(conversation_id, owner=owner)
+        return self._row(conversation, await self._running.conversations(owner))
 
-    async def has(self, owner: str, conversation: str) -> bool:
+    async def has(self, owner: str, conversation_id: str) -> bool:
         """Return True if the owner has this conversation."""
         with suppress(NotFound):
-            return bool(await self._store.get(conversation, owner=owner))
+            return bool(await self._store.get(conversation_id, owner=owner))
         return False
 
     async def search(self, owner: str, query: str) -> Sequence[tuple[ListRow, ConversationHit]]:
         """Return the conversations with all words of the query, and where these are."""
         hits, answering = await self._store.search(owner, query, limit=PAGE), await self._running.conversations(owner)
-        return [(self._row(hit.record, answering), hit) for hit in hits]
+        return [(self._row(hit.conversation, answering), hit) for hit in hits]
 
-    async def find_message(self, owner: str, conversation: str, entry_id: str) -> MessagePlace:
+    async def find_message(self, owner: str, conversation_id: str, entry_id: str) -> MessagePlace:
         """Return where an entry is in its conversation. Raises `NotFound`."""
-        record = await self._store.get(conversation, owner=owner)
-        turn = await last_turn(self._store, replace(record, head_id=entry_id))
+        conversation = await self._store.get(conversation_id, owner=owner)
+        turn = await last_turn(self._store, replace(conversation, head_id=entry_id))
         prompt = next((entry for entry in reversed(turn) if is_prompt(entry)), None)
         if prompt is None:
             raise NotFound(NO_ENTRY)
-        is_shown = not record.branches or record.head_id in await self._store.following(record, entry_id)
+        is_shown = not conversation.branches or conversation.head_id in await self._store.following(
+            conversation, entry_id
+        )
         return MessagePlace(prompt=prompt.id, is_answer=prompt.id != entry_id, is_shown=is_shown)
 
-    def is_in_use(self, conversation: str) -> bool:
+    def is_in_use(self, conversation_id: str) -> bool:
         """Return True if an answer is being written, or a deletion can be undone. It must not be erased then."""
-        return self._running.is_written_here(conversation) or conversation in self._deleted
+        return self._running.is_written_here(conversation_id) or conversation_id in self._deleted
 
     # Changes
 
     async def change(
-        self, owner: str, conversation: str, *, title: str | None = None, pinned: bool | None = None
+        self, owner: str, conversation_id: str, *, title: str | None = None, pinned: bool | None = None
     ) -> ListRow:
         """Set the title or the pin. None leaves them as they are. Raises `NotFound` and `InputError`."""
         if title is not None:
             title = " ".join(title.split())[:TITLE_CHARACTERS]
             if not has_visible(title):
                 raise InputError(_("A chat needs a title."))
-        record = await self._store.label(conversation, owner=owner, title=title, pinned=pinned)
-        return self._row(record, await self._running.conversations(owner))
+        conversation = await self._store.label(conversation_id, owner=owner, title=title, pinned=pinned)
+        return self._row(conversation, await self._running.conversations(owner))
 
-    async def delete(self, owner: str, conversation: str) -> None:
+    async def delete(self, owner: str, conversation_id: str) -> None:
         """Stop the answer, and hide the conversation. It is erased after `UNDO_SECONDS`. Raises `NotFound`."""
-        await self._store.get(conversation, owner=owner)
+        await self._store.get(conversation_id, owner=owner)
         for _attempt in range(ATTEMPTS):
-            await self._running.stop([conversation], owner, wait=True)
-            record = await self._store.get(conversation, owner=owner)
-            await run_to_completion(self._hide(record))
-            if conversation in self._deleted:
-                await self._running.stop([conversation], owner)  # one that has begun in this moment
+            await self._running.stop([conversation_id], owner, wait=True)
+            conversation = await self._store.get(conversation_id, owner=owner)
+            await run_to_completion(self._hide(conversation))
+            if conversation_id in self._deleted:
+                await self._running.stop([conversation_id], owner)  # one that has begun in this moment
                 return
         raise Conflict(CHANGED_ELSEWHERE)
 
-    async def restore(self, owner: str, conversation: str) -> ListRow:
+    async def restore(self, owner: str, conversation_id: str) -> ListRow:
         """Undo a deletion. Raises `NotFound` if it can no longer be undone."""
-        deleted = self._deleted.get(conversation)
-        if deleted is not None and deleted.record.owner == owner:
+        deleted = self._deleted.get(conversation_id)
+        if deleted is not None and deleted.conversation.owner == owner:
             await run_to_completion(self._show_again(deleted))
         elif self._store.is_shared:
-            await run_to_completion(self._show_again_elsewhere(owner, conversation))
+            await run_to_completion(self._show_again_elsewhere(owner, conversation_id))
         else:
             raise NotFound(NO_CONVERSATION)
-        return await self.row(owner, conversation)
+        return await self.row(owner, conversation_id)
 
-    def forget(self, conversation: str) -> None:
+    def forget(self, conversation_id: str) -> None:
         """Forget a deletion that could be undone, because the conversation was erased."""
-        self._take(conversation)
+        self._take(conversation_id)
 
     async def aclose(self) -> None:
         """Leave deleted conversations to the housekeeping of the next start, and wait for those being erased."""
@@ -216,68 +218,70 @@ class ConversationList:
 
     # Helpers
 
-    def _row(self, record: Conversation, answering: Collection[str]) -> ListRow:
-        """Return the row of a record. `answering` are the conversations in which other processes write."""
-        is_answering = self._running.is_wanted(record.id, record.owner) or record.id in answering
+    def _row(self, conversation: Conversation, answering: Collection[str]) -> ListRow:
+        """Return the row of a conversation. `answering` are the conversations in which other processes write."""
+        is_answering = self._running.is_wanted(conversation.id, conversation.owner) or conversation.id in answering
         return ListRow(
-            id=record.id,
-            title=record.title,
-            pinned=record.pinned,
-            updated_at=record.updated_at,
-            state="answering" if is_answering else "waiting" if record.pending else "",
-            naming=self._is_naming(record.id),
+            id=conversation.id,
+            title=conversation.title,
+            pinned=conversation.pinned,
+            updated_at=conversation.updated_at,
+            state="answering" if is_answering else "waiting" if conversation.pending else "",
+            naming=self._is_naming(conversation.id),
         )
 
-    async def _hide(self, record: Conversation) -> None:
+    async def _hide(self, conversation: Conversation) -> None:
         """Expire the conversation, unless it was saved meanwhile."""
-        at = steady_now() if is_temporary(record.id) else await self._store.retention.time()
-        self._take(record.id)  # a deletion that another process has undone
-        timer = asyncio.get_running_loop().call_later(UNDO_SECONDS, self._begin_to_erase, record.id, context=Context())
+        at = steady_now() if is_temporary(conversation.id) else await self._store.retention.time()
+        self._take(conversation.id)  # a deletion that another process has undone
+        timer = asyncio.get_running_loop().call_later(
+            UNDO_SECONDS, self._begin_to_erase, conversation.id, context=Context()
+        )
         # First, so that no housekeeping erases it in between.
-        self._deleted[record.id] = _Deleted(record, at, timer)
+        self._deleted[conversation.id] = _Deleted(conversation, at, timer)
         hidden = False
         try:
-            hidden = await self._store.retention.set_expiry(record, at)
+            hidden = await self._store.retention.set_expiry(conversation, at)
         finally:
             if not hidden:
-                self._take(record.id)
+                self._take(conversation.id)
 
     async def _show_again(self, deleted: _Deleted) -> None:
         deleted.timer.cancel()
         try:
-            await self._store.retention.set_expiry(deleted.record, deleted.record.expires_at)
+            await self._store.retention.set_expiry(deleted.conversation, deleted.conversation.expires_at)
         finally:
-            self._take(deleted.record.id)
+            self._take(deleted.conversation.id)
 
-    async def _show_again_elsewhere(self, owner: str, conversation: str) -> None:
+    async def _show_again_elsewhere(self, owner: str, conversation_id: str) -> None:
         """Undo a deletion at another process. Its timer erases only a conversation that still has that expiry."""
         at, skip = await self._store.retention.time(), set[str]()
         while found := await self._store.retention.expiring(at, owners=owner, skip=skip):
-            skip.update(record.id for record in found)
-            for record in found:
-                if (record.id, record.owner) == (conversation, owner) and record.expires_at:
-                    kept_until = self._periods.until(owner, running=False, at=record.used_at)
+            skip.update(conversation.id for conversation in found)
+            for conversation in found:
+                if (conversation.id, conversation.owner) == (conversation_id, owner) and conversation.expires_at:
+                    kept_until = self._periods.until(owner, running=False, at=conversation.used_at)
                     is_deleted = kept_until is None or kept_until > at
-                    if is_deleted and at - record.expires_at < timedelta(seconds=UNDO_SECONDS):
-                        await self._store.retention.set_expiry(record, kept_until)
+                    if is_deleted and at - conversation.expires_at < timedelta(seconds=UNDO_SECONDS):
+                        await self._store.retention.set_expiry(conversation, kept_until)
                         return
         raise NotFound(NO_CONVERSATION)
 
-    def _take(self, conversation: str) -> None:
-        if deleted := self._deleted.pop(conversation, None):
+    def _take(self, conversation_id: str) -> None:
+        if deleted := self._deleted.pop(conversation_id, None):
             deleted.timer.cancel()
 
-    def _begin_to_erase(self, conversation: str) -> None:
-        deleted = self._deleted.pop(conversation)
-        hidden = replace(deleted.record, expires_at=deleted.at)
+    def _begin_to_erase(self, conversation_id: str) -> None:
+        deleted = self._deleted.pop(conversation_id)
+        hidden = replace(deleted.conversation, expires_at=deleted.at)
         task = asyncio.create_task(self._erase(hidden), context=Context())
         self._erasing.add(task)
         task.add_done_callback(self._erasing.discard)
 
-    async def _erase(self, record: Conversation) -> None:
+    async def _erase(self, conversation: Conversation) -> None:
         """Erase a conversation with its files. If this fails, housekeeping tries again."""
         try:
-            await delete_conversation(self._store, self._media, record, self.is_in_use)
+            await delete_conversation(self._store, self._media, conversation, self.is_in_use)
         except HistoryError as error:
             log.warning("a deleted conversation could not be erased; housekeeping tries again: %s", error)
-        self._replies.forget(record.id)
+        self._replies.forget(conversation.id)

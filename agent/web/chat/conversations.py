@@ -56,9 +56,9 @@ from agent.web.chat.permit import AnswerPermit, AnswerRuns, LostAnswer, RunSetup
 from agent.web.chat.questions import MESSAGE_GONE, QuestionId, Replies, parse_answer, with_below
 from agent.web.chat.recovery import GOES_ON, LOST
 from agent.web.chat.sent_message import NO_MESSAGE_ID, MessageId, SentFile, has_typed_text, sent_files, typed_text
-from agent.web.chat.side_by_side import AnswerBranch, BranchJournal, SharedRecord, begins_of, is_hidden
+from agent.web.chat.side_by_side import AnswerBranch, BranchJournal, SharedConversation, begins_of, is_hidden
 from agent.web.chat.storage_quota import StorageQuota, size_of
-from agent.web.chat.stored_entries import CHAT_CHANGED, last_prompt, last_turn, record_of, waits_for_answer
+from agent.web.chat.stored_entries import CHAT_CHANGED, conversation_of, last_prompt, last_turn, waits_for_answer
 from agent.web.chat.system_prompt import adapt_prompt, own_prompt
 from agent.web.chat.temporary import TemporaryChats
 from agent.web.chat.titles import Titles
@@ -218,47 +218,47 @@ class Conversations:
             return None
         return first
 
-    async def find_sent(self, owner: str, conversation: str | None, message: MessageId) -> str | None:
+    async def find_sent(self, owner: str, conversation_id: str | None, message: MessageId) -> str | None:
         """Return the conversation in which the owner's message is stored already, if it was sent again."""
         if not message.again:
             return None
         with suppress(NotFound):
-            record = await self.store.get(conversation or message.conversation(owner), owner=owner)
-            if await self.store.find(record, ids=message.for_models(MOST_MODELS)):
-                return record.id
+            conversation = await self.store.get(conversation_id or message.conversation(owner), owner=owner)
+            if await self.store.find(conversation, ids=message.for_models(MOST_MODELS)):
+                return conversation.id
         return None
 
-    async def window(self, owner: str, conversation: str, choices: Choices) -> WindowUse | None:
+    async def window(self, owner: str, conversation_id: str, choices: Choices) -> WindowUse | None:
         """Return how a chat fills the window of the chosen model, or None as long as there is no model."""
         spec = self.model_for(owner, choices.model)
-        record = await self.store.get(conversation, owner=owner)
+        conversation = await self.store.get(conversation_id, owner=owner)
         if spec is None:
             return None
         with acting_for(owner):
             async with self._measuring.slot():
-                return await self.runs.window(record, spec, choices)
+                return await self.runs.window(conversation, spec, choices)
 
     # Actions
 
-    async def summarize(self, visitor: Visitor, conversation: str, choices: Choices) -> None:
+    async def summarize(self, visitor: Visitor, conversation_id: str, choices: Choices) -> None:
         """Let the model write a summary that is sent instead of the first turns. An answer can begin meanwhile."""
         owner = visitor.owner
         if self.settings.summaries == "off":
             raise NotFound(NO_CONVERSATION)
-        record = await self._idle(owner, conversation)
-        async with self.runs.permit(visitor, choices, conversation) as permit:
-            made = await self.runs.summarize(record, choices, permit)
-        await run_to_completion(self._save_summary(record, made.summary, made.cost - record.cost))
+        conversation = await self._idle(owner, conversation_id)
+        async with self.runs.permit(visitor, choices, conversation_id) as permit:
+            made = await self.runs.summarize(conversation, choices, permit)
+        await run_to_completion(self._save_summary(conversation, made.summary, made.cost - conversation.cost))
 
-    async def drop_summary(self, owner: str, conversation: str) -> None:
+    async def drop_summary(self, owner: str, conversation_id: str) -> None:
         """Let the messages be sent that the summary stands for. Raises `Conflict` while an answer is being written."""
-        record = await self._idle(owner, conversation)
-        await self.store.save(replace(record, summary=None))
+        conversation = await self._idle(owner, conversation_id)
+        await self.store.save(replace(conversation, summary=None))
 
     async def send(
         self,
         visitor: Visitor,
-        conversation: str | None,
+        conversation_id: str | None,
         value: dict[str, Any] | None,
         choices: Choices,
         report: ReportProgress | None = None,
@@ -272,24 +272,24 @@ class Conversations:
         result is None if more questions are left. Raises an `AgentError` with a message; then nothing was stored.
         """
         owner, files = visitor.owner, (value or {}).get("files")
-        await self._check_not_busy(conversation, owner)
-        record = await record_of(self.store, conversation, owner, message)
-        if not files and await waits_for_answer(self.store, record):
+        await self._check_not_busy(conversation_id, owner)
+        conversation = await conversation_of(self.store, conversation_id, owner, message)
+        if not files and await waits_for_answer(self.store, conversation):
             if others is not None:
                 raise Conflict(_("Answer the model's question first."))
-            return await self.answer(visitor, conversation, str((value or {}).get("text") or ""), choices)
+            return await self.answer(visitor, conversation_id, str((value or {}).get("text") or ""), choices)
         if others is not None:
             each = [choices, *others.choices]
             if others.is_blind:
                 SystemRandom().shuffle(each)
-            return await self._send_to_all(visitor, record, value, each, others, report, message)
-        async with self.runs.permit(visitor, choices, conversation) as permit:
+            return await self._send_to_all(visitor, conversation, value, each, others, report, message)
+        async with self.runs.permit(visitor, choices, conversation_id) as permit:
             parts = await self._parts(value, choices, permit, report)
             if files:  # reading them can take minutes, in which the chat can go on elsewhere
-                record = await record_of(self.store, conversation, owner, message)
-            return await self._start(record, parts, choices, permit, message)
+                conversation = await conversation_of(self.store, conversation_id, owner, message)
+            return await self._start(conversation, parts, choices, permit, message)
 
-    async def steer(self, visitor: Visitor, conversation: str, text: str, message: MessageId) -> bool:
+    async def steer(self, visitor: Visitor, conversation_id: str, text: str, message: MessageId) -> bool:
         """Send the answer that is being written a message, which its model gets at its next step.
 
         Return True once the message is stored, and False if there is no such answer or it ends before another step:
@@ -298,8 +298,8 @@ class Conversations:
         if not text.strip():
             raise InputError(WRITE_FIRST)
         check_length(text)
-        live = await self.running.get(conversation, visitor.owner)  # first: it knows what is being stored
-        if await self.find_sent(visitor.owner, conversation, replace(message, again=True)):
+        live = await self.running.get(conversation_id, visitor.owner)  # first: it knows what is being stored
+        if await self.find_sent(visitor.owner, conversation_id, replace(message, again=True)):
             return True
         if not isinstance(live, LiveRun) or not live.can_steer:
             return False
@@ -308,7 +308,7 @@ class Conversations:
     async def _send_to_all(
         self,
         visitor: Visitor,
-        record: Conversation,
+        conversation: Conversation,
         value: dict[str, Any] | None,
         choices: Sequence[Choices],
         others: OtherModels,
@@ -320,14 +320,20 @@ class Conversations:
         async def parts(place: int, permit: AnswerPermit) -> Parts:
             return await self._parts(value, choices[place], permit, report)
 
-        async def begins(record: Conversation, models: Sequence[str]) -> Sequence[str | None]:
-            return await begins_of(self.store, record, models, each_from_own=others.each_from_own)
+        async def begins(conversation: Conversation, models: Sequence[str]) -> Sequence[str | None]:
+            return await begins_of(self.store, conversation, models, each_from_own=others.each_from_own)
 
         blind = others.is_blind
-        return await self._answer_side_by_side(visitor, record, choices, parts, begins, message, is_blind=blind)
+        return await self._answer_side_by_side(visitor, conversation, choices, parts, begins, message, is_blind=blind)
 
     async def _edit_for_all(
-        self, visitor: Visitor, record: Conversation, entries: Sequence[Entry], text: str, choices: Choices, notice: str
+        self,
+        visitor: Visitor,
+        conversation: Conversation,
+        entries: Sequence[Entry],
+        text: str,
+        choices: Choices,
+        notice: str,
     ) -> LiveRun:
         """Replace the text of a message to several models, each of which has its entry, and ask all again.
 
@@ -335,21 +341,21 @@ class Conversations:
         """
 
         async def parts(place: int, permit: AnswerPermit) -> Parts:
-            return await self._parts_again(record, entries[place], text, permit)
+            return await self._parts_again(conversation, entries[place], text, permit)
 
         async def begins(_: Conversation, __: Sequence[str]) -> Sequence[str | None]:
             return [entry.parent_id for entry in entries]
 
         each = [replace(choices, model=entry.note.model) for entry in entries]
-        blind = is_hidden(entries[0], record.votes)
+        blind = is_hidden(entries[0], conversation.votes)
         return await self._answer_side_by_side(
-            *(visitor, record, each, parts, begins, NO_MESSAGE_ID), is_blind=blind, notice=notice
+            *(visitor, conversation, each, parts, begins, NO_MESSAGE_ID), is_blind=blind, notice=notice
         )
 
     async def _answer_side_by_side(
         self,
         visitor: Visitor,
-        record: Conversation,
+        conversation: Conversation,
         choices: Sequence[Choices],
         parts_of: Callable[[int, AnswerPermit], Awaitable[Parts]],
         begins_in: Callable[[Conversation, Sequence[str]], Awaitable[Sequence[str | None]]],
@@ -362,21 +368,23 @@ class Conversations:
         if (public := self.settings.public) is not None and len(choices) > public.answers_each:
             raise InputError(_("Models side by side here: at most {most}.", most=public.answers_each))
         async with AsyncExitStack() as stack:
-            permits = [await stack.enter_async_context(self.runs.permit(visitor, one, record.id)) for one in choices]
+            permits = [
+                await stack.enter_async_context(self.runs.permit(visitor, one, conversation.id)) for one in choices
+            ]
             models = [permit.connection.spec.id for permit in permits]
             if not 1 < len({*models}) == len(models) <= MOST_MODELS:
                 raise InputError(_("Compare two to {most} different models.", most=MOST_MODELS))
             all_parts = [await parts_of(place, permit) for place, permit in enumerate(permits)]
-            if record.revision:  # reading files can take minutes, in which the chat can go on elsewhere
-                record = await self.store.get(record.id, owner=record.owner)
-            begins = await begins_in(record, models)
+            if conversation.revision:  # reading files can take minutes, in which the chat can go on elsewhere
+                conversation = await self.store.get(conversation.id, owner=conversation.owner)
+            begins = await begins_in(conversation, models)
             ids = MessageId(message.value or new_id()).for_models(len(models))
-            shared = SharedRecord(record, begins)
-            if message.value and record.revision and await self.store.find(record, ids=ids):
+            shared = SharedConversation(conversation, begins)
+            if message.value and conversation.revision and await self.store.find(conversation, ids=ids):
                 raise Conflict(CHAT_CHANGED)  # it was sent twice at once, and the other one has stored some
             setups = [
                 await self.runs.set_up(
-                    *(replace(record, head_id=begin), one, permit, parts),
+                    *(replace(conversation, head_id=begin), one, permit, parts),
                     message=MessageId(ids[place]),
                     branch=AnswerBranch(shared, place, ids, is_blind),
                     before=LostAnswer(notice=notice),
@@ -390,7 +398,7 @@ class Conversations:
                 self._begin(setup, permit, is_beside=place > 0)
                 for place, (setup, permit) in enumerate(zip(setups, permits, strict=True))
             ]
-            together = self.live_runs.together[record.id] = AnswersTogether(answers)
+            together = self.live_runs.together[conversation.id] = AnswersTogether(answers)
         try:
             written = [setup.journal.wait_for_first_write(one.run) for setup, one in zip(setups, answers, strict=True)]
             failures = await asyncio.gather(*map(run_to_completion, written), return_exceptions=True)
@@ -402,7 +410,7 @@ class Conversations:
         if all(failures):  # else the others are answered
             await together.wait_for_end()
             raise cast(BaseException, failures[0])
-        self.replies.forget(record.id)
+        self.replies.forget(conversation.id)
         return answers[0]
 
     async def _parts(
@@ -423,7 +431,12 @@ class Conversations:
         )
 
     async def answer(
-        self, visitor: Visitor, conversation: str | None, text: str, choices: Choices, pressed: QuestionId | None = None
+        self,
+        visitor: Visitor,
+        conversation_id: str | None,
+        text: str,
+        choices: Choices,
+        pressed: QuestionId | None = None,
     ) -> LiveRun | None:
         """Answer a question of a suspended run and resume it. Return None if it has more questions.
 
@@ -431,9 +444,9 @@ class Conversations:
         now, and `InputError` for an invalid answer.
         """
         check_length(text)
-        record = await self._idle(visitor.owner, conversation)
-        entries, conversation = await last_turn(self.store, record), record.id
-        turns = await TURNS.run(to_turns, entries, replies=self.replies.get(conversation))
+        conversation = await self._idle(visitor.owner, conversation_id)
+        entries, conversation_id = await last_turn(self.store, conversation), conversation.id
+        turns = await TURNS.run(to_turns, entries, replies=self.replies.get(conversation_id))
         turn = turns[-1] if turns else None
         if turn is None or turn.question is None:
             raise Conflict(_("This question is no longer open. The page is up to date now."))
@@ -443,13 +456,13 @@ class Conversations:
         replies = {**(turn.replies or {}), turn.question["id"]: text.strip()}
         if replace(turn, replies=replies).question is not None:
             with self.runs.rate_limiter.reserve_answer(visitor):
-                self.replies.put(record, {QuestionId(turn.run, call): one for call, one in replies.items()})
+                self.replies.put(conversation, {QuestionId(turn.run, call): one for call, one in replies.items()})
             return None
-        async with self.runs.permit(visitor, choices, conversation) as permit:
+        async with self.runs.permit(visitor, choices, conversation_id) as permit:
             # The pending calls need the tools, even if they were switched off since.
             choices, texts = replace(choices, tools=True), list(replies.values())
             await permit.reserve(size_of(texts))
-            setup = await self.runs.set_up(record, choices, permit, texts, resumed=True)
+            setup = await self.runs.set_up(conversation, choices, permit, texts, resumed=True)
             answers = {call["id"]: parse_answer(call, replies[call["id"]]) for call in turn.open_questions}
             messages = setup.context.messages
             suspended = await off_loop(messages, Suspension.of, setup.context.session_id, messages)
@@ -458,54 +471,54 @@ class Conversations:
             run = setup.agent.resume(suspension, answers, journal=setup.journal)
             live = self.runs.begin(run, setup, permit, resumed=True)
             await run_to_completion(setup.journal.wait_for_first_write(run))
-        self.replies.forget(conversation)
+        self.replies.forget(conversation_id)
         return live
 
-    async def retry(self, visitor: Visitor, conversation: str | None, entry_id: str, choices: Choices) -> LiveRun:
+    async def retry(self, visitor: Visitor, conversation_id: str | None, entry_id: str, choices: Choices) -> LiveRun:
         """Answer the last message again, on its own branch. Raises `Conflict` if it is no longer the last one."""
-        await self._check_not_busy(conversation, visitor.owner)
-        async with self.runs.permit(visitor, choices, conversation) as permit:
-            entry, record, _ = await self._find_last(visitor.owner, conversation, entry_id)
-            return await self._answer_again(record, entry, None, choices, permit)
+        await self._check_not_busy(conversation_id, visitor.owner)
+        async with self.runs.permit(visitor, choices, conversation_id) as permit:
+            entry, conversation, _ = await self._find_last(visitor.owner, conversation_id, entry_id)
+            return await self._answer_again(conversation, entry, None, choices, permit)
 
     async def continue_answer(
-        self, visitor: Visitor, conversation: str | None, entry_id: str, text: str, choices: Choices
+        self, visitor: Visitor, conversation_id: str | None, entry_id: str, text: str, choices: Choices
     ) -> tuple[LiveRun, str]:
         """Let the model write the rest of an answer that the length limit, a stop, a failure or the server's end cut.
 
         If the model cannot continue its own text, it gets `text` as an ordinary message. Return the live run, and the
         name of the model then, else "". Raises `Conflict`.
         """
-        await self._check_not_busy(conversation, visitor.owner)
-        async with self.runs.permit(visitor, choices, conversation) as permit:
-            _head, record, entries = await self._find_last(visitor.owner, conversation, entry_id)
+        await self._check_not_busy(conversation_id, visitor.owner)
+        async with self.runs.permit(visitor, choices, conversation_id) as permit:
+            _head, conversation, entries = await self._find_last(visitor.owner, conversation_id, entry_id)
             if not is_unfinished(last := entries[-1].note):
                 raise Conflict(CHAT_CHANGED)
             spec = permit.connection.spec
             if not (spec.continues and unfinished_text([entry.message for entry in entries])):
                 await permit.reserve(size_of([text]))
-                return await self._start(record, [text], choices, permit), spec.label
+                return await self._start(conversation, [text], choices, permit), spec.label
             await permit.reserve(size_of([]))
-            setup = await self.runs.set_up(record, choices, permit, (), resumed=True)
+            setup = await self.runs.set_up(conversation, choices, permit, (), resumed=True)
             run = setup.agent.continue_answer(setup.context, options=setup.options, journal=setup.journal)
             live = self.runs.begin(run, setup, permit, resumed=True, continues=last.run_id)
             await run_to_completion(setup.journal.wait_for_first_write(run))
             return live, ""
 
-    async def finish_lost(self, visitor: Visitor, conversation: str, run_id: str) -> LiveRun:
+    async def finish_lost(self, visitor: Visitor, conversation_id: str, run_id: str) -> LiveRun:
         """Finish the answer of a run that was lost with its process, for a page that watched it.
 
         Its text is continued, if the model can. Otherwise the step in flight begins again. The choices are those of the
         lost run. Raises `Conflict` if this was done already, or only the visitor may decide.
         """
-        record = await self._idle(visitor.owner, conversation)
+        conversation = await self._idle(visitor.owner, conversation_id)
         events = await self.store.runs.events(run_id, owner=visitor.owner)
         request, reason = request_of(events), events[-1].value.get(GOES_ON) if events else None
-        entries = await last_turn(self.store, record)
+        entries = await last_turn(self.store, conversation)
         known = (run_id, request.instead_of, events[0].value.get("continues")) if request and reason else ()
         if request is None or not entries or entries[-1].note.run_id not in known:
             raise Conflict(CHAT_CHANGED)
-        async with self.runs.permit(visitor, request.choices, conversation) as permit:
+        async with self.runs.permit(visitor, request.choices, conversation_id) as permit:
             can_continue = permit.connection.spec.continues and unfinished_text([entry.message for entry in entries])
             while not can_continue and entries and isinstance(entries[-1].message, ModelResponse):
                 *entries, _left = entries
@@ -515,8 +528,8 @@ class Conversations:
             again, notice = ("", CONTINUED) if can_continue else (last.note.run_id, BEGUN_AGAIN)
             before = LostAnswer(lost=request.lost + (reason == LOST), instead_of=again, notice=notice)
             await permit.reserve(size_of([]))
-            record = replace(record, head_id=last.id)
-            setup = await self.runs.set_up(record, request.choices, permit, (), resumed=True, before=before)
+            conversation = replace(conversation, head_id=last.id)
+            setup = await self.runs.set_up(conversation, request.choices, permit, (), resumed=True, before=before)
             begin = setup.agent.continue_answer if can_continue else setup.agent.answer
             run = begin(setup.context, options=setup.options, journal=setup.journal)
             continues = last.note.run_id if can_continue else ""
@@ -525,59 +538,59 @@ class Conversations:
             return live
 
     async def edit(
-        self, visitor: Visitor, conversation: str | None, entry_id: str, text: str, choices: Choices
+        self, visitor: Visitor, conversation_id: str | None, entry_id: str, text: str, choices: Choices
     ) -> LiveRun:
         """Replace the text of a message, on its own branch, and answer it."""
         if not text.strip():
             raise InputError(WRITE_FIRST)
         check_length(text)
-        await self._check_not_busy(conversation, visitor.owner)
-        record = await self._idle(visitor.owner, conversation)
-        found = await self.store.find(record, ids=[entry_id])
-        if not any(map(is_prompt, found)) or not await self._is_shown(record, entry_id):
+        await self._check_not_busy(conversation_id, visitor.owner)
+        conversation = await self._idle(visitor.owner, conversation_id)
+        found = await self.store.find(conversation, ids=[entry_id])
+        if not any(map(is_prompt, found)) or not await self._is_shown(conversation, entry_id):
             raise Conflict(MESSAGE_GONE)
         [entry], notice = found, ""
         if compared := tuple(dict.fromkeys(entry.note.compared))[:MOST_MODELS]:
-            all_ = sorted(await self.store.find(record, ids=compared), key=lambda one: compared.index(one.id))
+            all_ = sorted(await self.store.find(conversation, ids=compared), key=lambda one: compared.index(one.id))
             entries = [one for one in all_ if self.models.get(one.note.model)]
             gone = ", ".join(self.models.name_of(one.note.model) for one in all_ if one not in entries)
             notice = _("Not asked again, because it is not available any more: {models}.", models=gone) if gone else ""
             if len(entries) > 1:
-                return await self._edit_for_all(visitor, record, entries, text, choices, notice)
-        async with self.runs.permit(visitor, choices, conversation) as permit:
-            record = await self._idle(visitor.owner, conversation)
-            return await self._answer_again(record, entry, text, choices, permit, notice)
+                return await self._edit_for_all(visitor, conversation, entries, text, choices, notice)
+        async with self.runs.permit(visitor, choices, conversation_id) as permit:
+            conversation = await self._idle(visitor.owner, conversation_id)
+            return await self._answer_again(conversation, entry, text, choices, permit, notice)
 
-    async def undo(self, owner: str, conversation: str | None, entry_id: str) -> str:
+    async def undo(self, owner: str, conversation_id: str | None, entry_id: str) -> str:
         """Remove the last message and its answer. Return its typed text. Raises `Conflict` like `retry`."""
-        entry, record, _ = await self._find_last(owner, conversation, entry_id)
-        await self._check_not_busy(conversation, owner)  # an answer can have begun while the messages were read
-        await self.store.save(branch(record, entry.parent_id))
+        entry, conversation, _ = await self._find_last(owner, conversation_id, entry_id)
+        await self._check_not_busy(conversation_id, owner)  # an answer can have begun while the messages were read
+        await self.store.save(branch(conversation, entry.parent_id))
         return typed_text(entry)
 
-    async def files_of_last(self, owner: str, conversation: str | None, entry_id: str) -> AsyncGenerator[SentFile]:
+    async def files_of_last(self, owner: str, conversation_id: str | None, entry_id: str) -> AsyncGenerator[SentFile]:
         """Yield the files of the last message. Raises `Conflict` like `retry`."""
-        entry, _, _ = await self._find_last(owner, conversation, entry_id)
+        entry, _, _ = await self._find_last(owner, conversation_id, entry_id)
         async for file in sent_files(entry, self.media, owner):
             yield file
 
-    async def vote(self, owner: str, conversation: str | None, entry_id: str, choice: str) -> None:
+    async def vote(self, owner: str, conversation_id: str | None, entry_id: str, choice: str) -> None:
         """Store which answer is the best one, and show the models' names. Raises `Conflict` and `InputError`."""
         for _attempt in range(SAVES):
-            record = await self._idle(owner, conversation)
-            found = [one for one in await self.store.find(record, ids=[entry_id]) if one.note.is_blind]
+            conversation = await self._idle(owner, conversation_id)
+            found = [one for one in await self.store.find(conversation, ids=[entry_id]) if one.note.is_blind]
             if not found:
                 raise Conflict(MESSAGE_GONE)
-            if not is_hidden(found[0], record.votes):
+            if not is_hidden(found[0], conversation.votes):
                 raise Conflict(_("You have voted on these answers already."))
             ids = found[0].note.compared
-            models = {one.id: one.note.model for one in await self.store.find(record, ids=ids)}
+            models = {one.id: one.note.model for one in await self.store.find(conversation, ids=ids)}
             given = tuple(models[id_] for id_ in ids if id_ in models)
             if choice not in (*map(str, range(len(given))), TIE, ALL_BAD):
                 raise InputError(f"Send the number of an answer, {TIE!r} or {ALL_BAD!r} as choice.")
             with suppress(Conflict):
                 vote = Vote(message=entry_id, models=given, choice=choice)
-                await self.store.save(replace(record, votes=(*record.votes, vote)))
+                await self.store.save(replace(conversation, votes=(*conversation.votes, vote)))
                 return
         raise Conflict(CHAT_CHANGED)
 
@@ -586,17 +599,17 @@ class Conversations:
         found = list[Vote]()
         for offset in range(0, VOTED_CHATS, VOTES_PAGE):
             page = await self.store.list(owner, limit=VOTES_PAGE, offset=offset)
-            found += [vote for record in page for vote in record.votes]
+            found += [vote for conversation in page for vote in conversation.votes]
             if len(page) < VOTES_PAGE:
                 break
         return sorted(found, key=lambda vote: vote.at, reverse=True)
 
-    async def erase(self, owner: str, conversation: str | None, entry_id: str) -> None:
+    async def erase(self, owner: str, conversation_id: str | None, entry_id: str) -> None:
         """Erase a version of a message and all that follows it, see `Branches.erase`."""
-        await self.branches.erase(owner, conversation, entry_id)
-        if conversation is not None:
-            self.runs.histories.forget(conversation)
-            self.replies.forget(conversation)
+        await self.branches.erase(owner, conversation_id, entry_id)
+        if conversation_id is not None:
+            self.runs.histories.forget(conversation_id)
+            self.replies.forget(conversation_id)
 
     def forget(self, owner: str, conversations: Iterable[str]) -> None:
         """Forget what is only in memory: the owner's keys, settings and address, and these erased conversations."""
@@ -617,56 +630,58 @@ class Conversations:
     # Helpers
 
     async def _find_last(
-        self, owner: str, conversation: str | None, entry_id: str
+        self, owner: str, conversation_id: str | None, entry_id: str
     ) -> tuple[Entry, Conversation, Sequence[Entry]]:
         """Return the visitor's last message, and the entries of its turn. Raises `Conflict` if its id differs."""
-        record = await self._idle(owner, conversation)
-        entries = await last_turn(self.store, record)
-        return last_prompt(entries, entry_id), record, entries
+        conversation = await self._idle(owner, conversation_id)
+        entries = await last_turn(self.store, conversation)
+        return last_prompt(entries, entry_id), conversation, entries
 
-    async def _is_shown(self, record: Conversation, entry_id: str) -> bool:
+    async def _is_shown(self, conversation: Conversation, entry_id: str) -> bool:
         """Return True if the entry is on the branch that is shown."""
-        return not record.branches or record.head_id in await self.store.following(record, entry_id)
+        return not conversation.branches or conversation.head_id in await self.store.following(conversation, entry_id)
 
-    async def _idle(self, owner: str, conversation: str | None) -> Conversation:
+    async def _idle(self, owner: str, conversation_id: str | None) -> Conversation:
         """Return a stored conversation in which no answer is being written. Raises `Conflict` and `NotFound`."""
-        if conversation is None:
+        if conversation_id is None:
             raise Conflict(MESSAGE_GONE)
-        await self._check_not_busy(conversation, owner)
-        return await self.store.get(conversation, owner=owner)
+        await self._check_not_busy(conversation_id, owner)
+        return await self.store.get(conversation_id, owner=owner)
 
-    async def _save_summary(self, record: Conversation, summary: ChatSummary | None, cost: float) -> None:
+    async def _save_summary(self, conversation: Conversation, summary: ChatSummary | None, cost: float) -> None:
         """Store the summary with what the conversation is now, after the answer that is being written."""
         for _attempt in range(SAVES):
-            if live := await self.running.get(record.id, record.owner):
+            if live := await self.running.get(conversation.id, conversation.owner):
                 await live.wait_for_end()
-            record = await self.store.get(record.id, owner=record.owner)
+            conversation = await self.store.get(conversation.id, owner=conversation.owner)
             with suppress(Conflict):
-                await self.store.save(replace(record, summary=summary, cost=record.cost + cost))
+                await self.store.save(replace(conversation, summary=summary, cost=conversation.cost + cost))
                 return
         raise Conflict(CHAT_CHANGED)
 
-    async def _check_not_busy(self, conversation: str | None, owner: str) -> None:
+    async def _check_not_busy(self, conversation_id: str | None, owner: str) -> None:
         """Raise `Conflict` while an answer is being written in this conversation."""
-        if await self.running.is_busy(conversation, owner):
+        if await self.running.is_busy(conversation_id, owner):
             raise Conflict(STILL_WRITING)
 
     async def _answer_again(
         self,
-        record: Conversation,
+        conversation: Conversation,
         entry: Entry,
         text: str | None,
         choices: Choices,
         permit: AnswerPermit,
         notice: str = "",
     ) -> LiveRun:
-        parts = await self._parts_again(record, entry, text, permit)
-        return await self._start(branch(record, entry.parent_id), parts, choices, permit, notice=notice)
+        parts = await self._parts_again(conversation, entry, text, permit)
+        return await self._start(branch(conversation, entry.parent_id), parts, choices, permit, notice=notice)
 
-    async def _parts_again(self, record: Conversation, entry: Entry, text: str | None, permit: AnswerPermit) -> Parts:
+    async def _parts_again(
+        self, conversation: Conversation, entry: Entry, text: str | None, permit: AnswerPermit
+    ) -> Parts:
         """Return the parts of a stored message for the model of this permit, with another text if there is one."""
         permit.reservation.count_for_all()  # reads files
-        [message] = await with_data(self.media, record.owner, [entry.message])
+        [message] = await with_data(self.media, conversation.owner, [entry.message])
         parts: Parts = content_parts(replace(entry, message=message))
         if text is not None:
             parts = [text, *(parts[1:] if has_typed_text(entry) else parts)]  # typed text comes before files
@@ -681,7 +696,7 @@ class Conversations:
 
     async def _start(
         self,
-        record: Conversation,
+        conversation: Conversation,
         parts: Parts,
         choices: Choices,
         permit: AnswerPermit,
@@ -689,9 +704,9 @@ class Conversations:
         notice: str = "",
     ) -> LiveRun:
         """Start the run and return it once the user's message is stored. The `notice` is shown with the answer."""
-        record = await self.runs.fitting(record, choices, permit, estimate_tokens(parts))
+        conversation = await self.runs.fitting(conversation, choices, permit, estimate_tokens(parts))
         before = LostAnswer(notice=notice)
-        setup = await self.runs.set_up(record, choices, permit, parts, message=message, before=before)
+        setup = await self.runs.set_up(conversation, choices, permit, parts, message=message, before=before)
         live = self._begin(setup, permit)
         # If the caller is cancelled, the run goes on. Only the first write shows whether the message is stored.
         try:
@@ -699,5 +714,5 @@ class Conversations:
         except Exception:
             await live.wait_for_end()  # so that the next message is not told that an answer is being written
             raise
-        self.replies.forget(record.id)
+        self.replies.forget(conversation.id)
         return live

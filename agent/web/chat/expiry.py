@@ -94,21 +94,21 @@ async def add_missing_expiry(store: HistoryStore, settings: Settings) -> int:
         periods = replace(periods, visitor=None)
     owners = GUEST_PREFIX if periods.visitor is None else ""
     return await store.retention.add_expiry(
-        lambda record: periods.until(record.owner, running=False, at=record.used_at), owners=owners
+        lambda conversation: periods.until(conversation.owner, running=False, at=conversation.used_at), owners=owners
     )
 
 
-def hidden(record: Conversation, imported_at: datetime) -> Conversation:
-    """Return the record as an import stores it: nobody sees it until all conversations of the import are stored.
+def hidden(conversation: Conversation, imported_at: datetime) -> Conversation:
+    """Return the conversation as an import stores it: nobody sees it until all conversations of the import are stored.
 
     All conversations of one import have the same time.
     """
-    return replace(record, imported_at=imported_at, expires_at=imported_at - _HIDDEN)
+    return replace(conversation, imported_at=imported_at, expires_at=imported_at - _HIDDEN)
 
 
-def is_hidden(record: Conversation) -> bool:
-    """Return True if an import has stored the record and has not shown it yet."""
-    began, expires_at = record.imported_at, record.expires_at
+def is_hidden(conversation: Conversation) -> bool:
+    """Return True if an import has stored the conversation and has not shown it yet."""
+    began, expires_at = conversation.imported_at, conversation.expires_at
     return began is not None and expires_at is not None and expires_at < began - _HIDDEN / 2
 
 
@@ -148,10 +148,10 @@ class ExpiredConversations:
             by -= timedelta(seconds=UNDO_SECONDS)
         skipped = {id_ for id_, retry_at in self._failed.items() if by < retry_at}
         imports = dict[tuple[str, datetime], bool | None]()
-        while not deleted and (records := await self._store.retention.expiring(by, limit=limit, skip=skipped)):
-            for record in records:
-                skipped.add(record.id)
-                deleted += await self._delete(record, by, imports)
+        while not deleted and (conversations := await self._store.retention.expiring(by, limit=limit, skip=skipped)):
+            for conversation in conversations:
+                skipped.add(conversation.id)
+                deleted += await self._delete(conversation, by, imports)
         return deleted
 
     async def _note_time(self, at: datetime) -> None:
@@ -188,36 +188,36 @@ class ExpiredConversations:
             log.info("when the history was last used could not be noted: %s", error)
 
     async def _delete(
-        self, record: Conversation, at: datetime, imports: dict[tuple[str, datetime], bool | None]
+        self, conversation: Conversation, at: datetime, imports: dict[tuple[str, datetime], bool | None]
     ) -> bool:
         try:
-            if await self._belongs_to_import(record, at, imports):
+            if await self._belongs_to_import(conversation, at, imports):
                 return False
-            deleted = await delete_unanswered(self._store, self._media, record, self._is_busy)
+            deleted = await delete_unanswered(self._store, self._media, conversation, self._is_busy)
         except HistoryError as error:
-            if record.id not in self._failed:
+            if conversation.id not in self._failed:
                 log.warning("an expired conversation could not be deleted; this is tried again: %s", error)
-            self._failed[record.id] = at + RETRY
+            self._failed[conversation.id] = at + RETRY
             return False
-        self._failed.pop(record.id, None)
+        self._failed.pop(conversation.id, None)
         return deleted
 
     async def _belongs_to_import(
-        self, record: Conversation, at: datetime, imports: dict[tuple[str, datetime], bool | None]
+        self, conversation: Conversation, at: datetime, imports: dict[tuple[str, datetime], bool | None]
     ) -> bool:
         """Return True if an import runs that has hidden this conversation, or if one was killed while it showed it.
 
         In the second case, show the conversation. `imports` remembers what is known of each import.
         """
-        owner, began = record.owner, record.imported_at
-        if began is None or not is_hidden(record):
+        owner, began = conversation.owner, conversation.imported_at
+        if began is None or not is_hidden(conversation):
             return False
         if self._is_importing(owner):
             return True
         if (owner, began) not in imports:
             imports[owner, began] = await self._has_shown(owner, began, at)
         if imports[owner, began]:
-            await self._store.retention.set_expiry(record, self._periods.until(owner, running=False))
+            await self._store.retention.set_expiry(conversation, self._periods.until(owner, running=False))
         return imports[owner, began] is not False
 
     async def _has_shown(self, owner: str, began: datetime, at: datetime) -> bool | None:
@@ -228,43 +228,49 @@ class ExpiredConversations:
         return any(one.imported_at == began for one in listed)
 
 
-async def delete_unanswered(store: HistoryStore, media: MediaStore, record: Conversation, is_busy: IsBusy) -> bool:
+async def delete_unanswered(
+    store: HistoryStore, media: MediaStore, conversation: Conversation, is_busy: IsBusy
+) -> bool:
     """Do the same as `delete_conversation`, unless another process is writing an answer in the conversation.
 
     A process that begins to write after this was asked saves the conversation first, which keeps it, too.
     """
-    if await store.runs.would_lose(record):
+    if await store.runs.would_lose(conversation):
         return False
-    return await delete_conversation(store, media, record, is_busy)
+    return await delete_conversation(store, media, conversation, is_busy)
 
 
-async def delete_conversation(store: HistoryStore, media: MediaStore, record: Conversation, is_busy: IsBusy) -> bool:
+async def delete_conversation(
+    store: HistoryStore, media: MediaStore, conversation: Conversation, is_busy: IsBusy
+) -> bool:
     """Delete a conversation with its files, unless it is busy. Return True if it was deleted.
 
-    It is kept if it was saved after `record` was loaded. Files that other messages name stay. The files go last, so
-    that no stored conversation lacks its files. If the process is killed in between, `OrphanedFiles` removes them.
+    It is kept if it was saved after `conversation` was loaded. Files that other messages name stay. The files go last,
+    so that no stored conversation lacks its files. If the process is killed in between, `OrphanedFiles` removes them.
     Raises `HistoryError`.
     """
-    references = await _references(store, media, [record])
-    if is_busy(record.id):
+    references = await _references(store, media, [conversation])
+    if is_busy(conversation.id):
         return False
-    return await _erase(partial(store.retention.erase, record), partial(_remove_files, media, record.owner, references))
+    return await _erase(
+        partial(store.retention.erase, conversation), partial(_remove_files, media, conversation.owner, references)
+    )
 
 
 async def delete_unused(
-    store: HistoryStore, media: MediaStore, owner: str, records: Sequence[Conversation], is_busy: IsBusy
+    store: HistoryStore, media: MediaStore, owner: str, conversations: Sequence[Conversation], is_busy: IsBusy
 ) -> bool:
     """Delete all conversations and files of an owner, unless the owner has used one. Return True if they were deleted.
 
-    `records` are all that the owner had, see `RetentionStore.erase_unused`. Files stay that no message names and that
-    are new, because the message may just be on its way. Raises `HistoryError`.
+    `conversations` are all that the owner had, see `RetentionStore.erase_unused`. Files stay that no message names and
+    that are new, because the message may just be on its way. Raises `HistoryError`.
     """
-    references = await _references(store, media, records)
-    if any(is_busy(record.id) for record in records):
+    references = await _references(store, media, conversations)
+    if any(is_busy(conversation.id) for conversation in conversations):
         return False
     before = time() - UNNAMED_SECONDS
     remove_files = partial(_remove_files, media, owner, references, before=before)
-    return await _erase(partial(store.retention.erase_unused, owner, records), remove_files)
+    return await _erase(partial(store.retention.erase_unused, owner, conversations), remove_files)
 
 
 async def _erase(erase: Callable[[], Awaitable[bool]], remove_files: Callable[[], Awaitable[None]]) -> bool:
@@ -281,22 +287,24 @@ async def _erase(erase: Callable[[], Awaitable[bool]], remove_files: Callable[[]
     return erased
 
 
-async def _references(store: HistoryStore, media: MediaStore, records: Sequence[Conversation]) -> dict[str, set[str]]:
+async def _references(
+    store: HistoryStore, media: MediaStore, conversations: Sequence[Conversation]
+) -> dict[str, set[str]]:
     """Return the references of these conversations to each file. A damaged conversation has none.
 
     Only some messages are in memory at a time, and none is read of an owner without files.
     """
     found, has_files = dict[str, set[str]](), dict[str, bool]()
-    for record in records:
-        if record.owner not in has_files:
-            has_files[record.owner] = await _has_files(media, record.owner)
-        if not has_files[record.owner]:
+    for conversation in conversations:
+        if conversation.owner not in has_files:
+            has_files[conversation.owner] = await _has_files(media, conversation.owner)
+        if not has_files[conversation.owner]:
             continue
         references = dict[str, set[str]]()
         try:
-            async for entries, files in entries_of(store, record):
-                for id_, names in references_in(record.id, entries).items() if files else ():
-                    references.setdefault(id_, {reference_of(record.id)}).update(names)
+            async for entries, files in entries_of(store, conversation):
+                for id_, names in references_in(conversation.id, entries).items() if files else ():
+                    references.setdefault(id_, {reference_of(conversation.id)}).update(names)
         except HistoryError:
             continue
         for id_, names in references.items():
@@ -329,17 +337,17 @@ async def _remove_files(
 
 
 PROBE = "readiness"
-"""The owner of the records of the app itself, see `agent.web.health`. No visitor can be this owner."""
+"""The owner of the conversations of the app itself, see `agent.web.health`. No visitor can be this owner."""
 
 
 KEPT_SECONDS = 24 * 3600.0
 """Files stay for this long, because a file is stored before the message that names it. Also the time between checks."""
 LAST_USE = "last-use"
-"""The id of the record whose title is when the history was last used. It is made with a new history."""
+"""The id of the conversation whose title is when the history was last used. It is made with a new history."""
 KNOWN_SECONDS = 3600.0
 """Seconds after which a history is no new one. An older one that is empty was emptied, and not lost."""
 _LOSS, NEVER = "lost-history", datetime(2999, 1, 1, tzinfo=UTC)
-"""The id of the record whose title is when the history was found to be empty, and when that expires."""
+"""The id of the conversation whose title is when the history was found to be empty, and when that expires."""
 
 
 class OrphanedFiles:
@@ -386,10 +394,10 @@ class OrphanedFiles:
     async def _note_loss(self, at: float) -> None:
         """Store in the new history that it has no messages of the files from before this Unix time."""
         try:
-            record = await self._store.get(_LOSS, owner=PROBE)
+            conversation = await self._store.get(_LOSS, owner=PROBE)
         except NotFound:
-            record = await self._store.save(Conversation(id=_LOSS, owner=PROBE, expires_at=NEVER))
-        await self._store.label(record.id, owner=PROBE, title=repr(at))
+            conversation = await self._store.save(Conversation(id=_LOSS, owner=PROBE, expires_at=NEVER))
+        await self._store.label(conversation.id, owner=PROBE, title=repr(at))
 
     async def _lost_at(self) -> float:
         """Return the Unix time at which the history was found to be empty, or 0."""

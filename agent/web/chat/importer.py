@@ -130,7 +130,7 @@ class _Progress:
 
 @dataclass(slots=True)
 class _Outcome:
-    """The state of an import: new records, the ids of others that got messages, and a count of the rest."""
+    """The state of an import: new conversations, the ids of others that got messages, and a count of the rest."""
 
     left_out: LeftOut = field(default_factory=LeftOut)
     new: list[Conversation] = field(default_factory=list[Conversation])
@@ -140,7 +140,7 @@ class _Outcome:
     @property
     def result(self) -> ImportResult:
         """The result for the visitor."""
-        new = [record.id for record in self.new]
+        new = [conversation.id for conversation in self.new]
         left_out = left_out_texts(self.left_out)
         return ImportResult(conversations=new, updated=self.updated, known=self.known, left_out=left_out)
 
@@ -263,27 +263,29 @@ class Importer:
         `size` is about the bytes that it needs, with its files. `links` finds the files of the pages so far.
         """
         outcome, ids, stored = _Outcome(), dict[str, str](), set[str]()
-        async with self._storage(visitor, outcome) as (records, reserve):
+        async with self._storage(visitor, outcome) as (conversations, reserve):
             await _reserve(reserve, size)
-            numbered = NumberedTitles([one.title for one in records if one.title]).title_for(title)
-            record = hidden(Conversation(owner=visitor.owner, title=numbered), now())
+            numbered = NumberedTitles([one.title for one in conversations if one.title]).title_for(title)
+            conversation = hidden(Conversation(owner=visitor.owner, title=numbered), now())
 
             async def store(page: Sequence[Entry]) -> None:
-                nonlocal record
+                nonlocal conversation
                 files = {id_: source for id_, source in links.files.items() if id_ not in stored}
                 stored.update(files)
-                record = await self._add_page(replace(record, head_id=page[-1].id), page, files, outcome, ids)
+                conversation = await self._add_page(
+                    replace(conversation, head_id=page[-1].id), page, files, outcome, ids
+                )
 
             async for page in pages:
                 await run_to_completion(store(page))
                 self._check_not_stopped(visitor.owner)
-        return record.id
+        return conversation.id
 
     @asynccontextmanager
     async def _storage(
         self, visitor: Visitor, outcome: _Outcome
     ) -> AsyncGenerator[tuple[Sequence[Conversation], Reserve]]:
-        """Yield the visitor's records and what reserves room. The block stores new conversations hidden.
+        """Yield the visitor's conversations and what reserves room. The block stores new conversations hidden.
 
         They are shown at its end, and removed if it fails, is cancelled or takes too long.
         """
@@ -312,11 +314,11 @@ class Importer:
     ) -> None:
         """Store the new conversations hidden, add to those that are stored already, and then show the new ones."""
         began = now()
-        async with self._storage(visitor, outcome) as (records, reserve):
-            known = {source: record for record in records for source in _sources_of(record)}
+        async with self._storage(visitor, outcome) as (conversations, reserve):
+            known = {source: conversation for conversation in conversations for source in _sources_of(conversation)}
             new, others, size = await self._sorted_out(found, known, outcome)
             await _reserve(reserve, size)
-            titles = NumberedTitles([record.title for record in records if record.title])
+            titles = NumberedTitles([conversation.title for conversation in conversations if conversation.title])
             work = [partial(self._store_new, visitor.owner, began, versions, titles) for versions in new]
             work += [partial(self._update, known[one.source], one) for one in others]
             # In the list, those that are stored last come first. The new ones are first: a failure removes them.
@@ -334,17 +336,17 @@ class Importer:
         """Return True if an import of this owner has stored conversations that are not shown yet."""
         return owner in self._storing
 
-    async def _show_stored(self, records: list[Conversation]) -> None:
+    async def _show_stored(self, conversations: list[Conversation]) -> None:
         """Show the conversations of an import. If a failure comes, those that are shown are the first to be removed.
 
         If the process is killed meanwhile, `ExpiredConversations` shows the rest.
         """
-        for number in reversed(range(len(records))):
-            record = records[number]
-            expires_at = self._periods.until(record.owner, running=False)
-            if not await self._store.retention.set_expiry(record, expires_at):
+        for number in reversed(range(len(conversations))):
+            conversation = conversations[number]
+            expires_at = self._periods.until(conversation.owner, running=False)
+            if not await self._store.retention.set_expiry(conversation, expires_at):
                 raise HistoryError("a conversation of an import was deleted before it was shown")
-            records[number] = replace(record, expires_at=expires_at)
+            conversations[number] = replace(conversation, expires_at=expires_at)
 
     async def _sorted_out(
         self, found: Sequence[FoundConversation], known: Mapping[str, Conversation], outcome: _Outcome
@@ -370,8 +372,8 @@ class Importer:
 
     async def _update(self, stored: Conversation, found: FoundConversation, outcome: _Outcome) -> None:
         """Add the new messages of a conversation to the stored one."""
-        known, conversation = await all_ids(self._store, stored), await IMPORT_THREADS.run(found.read)
-        record, entries, files = await IMPORT_THREADS.run(_added, stored, known, conversation)
+        known, imported = await all_ids(self._store, stored), await IMPORT_THREADS.run(found.read)
+        conversation, entries, files = await IMPORT_THREADS.run(_added, stored, known, imported)
         if not entries:
             outcome.known += 1
             return
@@ -379,7 +381,7 @@ class Importer:
             if self._is_busy(stored.id):
                 raise Conflict(STOPPED)
             expires_at = self._periods.until(stored.owner, running=False)
-            await self._save(replace(record, expires_at=expires_at), entries, files, outcome.left_out, [])
+            await self._save(replace(conversation, expires_at=expires_at), entries, files, outcome.left_out, [])
         except (Conflict, NotFound):
             outcome.left_out[BUSY_CHAT] += 1
         else:
@@ -398,57 +400,57 @@ class Importer:
         outcome: _Outcome,
     ) -> None:
         """Store one conversation hidden. Its later versions add to the first."""
-        record, entries, files = Conversation(owner=owner), list[Entry](), dict[str, FileSource]()
+        conversation, entries, files = Conversation(owner=owner), list[Entry](), dict[str, FileSource]()
         for number, one in enumerate(versions):
-            conversation = await IMPORT_THREADS.run(one.read)
+            imported = await IMPORT_THREADS.run(one.read)
             if not number:
-                record, added, more = conversation.record, conversation.entries, conversation.files
+                conversation, added, more = imported.conversation, imported.entries, imported.files
             else:
                 ids = [entry.id for entry in entries]
-                record, added, more = await IMPORT_THREADS.run(_added, record, ids, conversation)
+                conversation, added, more = await IMPORT_THREADS.run(_added, conversation, ids, imported)
                 outcome.known += not added
             entries += added
             files |= more
-        title = titles.title_for(record.title) if has_visible(record.title) else ""
-        stored, ids = hidden(replace(record, title=title, owner=owner, revision=0), began), dict[str, str]()
+        title = titles.title_for(conversation.title) if has_visible(conversation.title) else ""
+        stored, ids = hidden(replace(conversation, title=title, owner=owner, revision=0), began), dict[str, str]()
         *first, last = await IMPORT_THREADS.run(_pages, entries) or [[]]
         for page in first:
             stored = replace(stored, head_id=page[-1].id, branches=())
             stored, files = await self._add_page(stored, page, files, outcome, ids), {}
-        stored = replace(stored, head_id=record.head_id, branches=record.branches)
+        stored = replace(stored, head_id=conversation.head_id, branches=conversation.branches)
         await self._add_page(stored, last, files, outcome, ids)
 
     async def _add_page(
         self,
-        record: Conversation,
+        conversation: Conversation,
         page: Sequence[Entry],
         files: Mapping[str, FileSource],
         outcome: _Outcome,
         ids: dict[str, str],
     ) -> Conversation:
-        """Store a page of a hidden conversation, and return the stored record, which is then the last new one.
+        """Store a page of a hidden conversation, and return the stored conversation, which is then the last new one.
 
         The text of all messages at once would need as much memory as they do.
         """
-        await self._save(record, page, files, outcome.left_out, outcome.new, ids)
-        if record.revision:
+        await self._save(conversation, page, files, outcome.left_out, outcome.new, ids)
+        if conversation.revision:
             del outcome.new[-2]
         return outcome.new[-1]
 
     async def _save(
         self,
-        record: Conversation,
+        conversation: Conversation,
         entries: Sequence[Entry],
         files: Mapping[str, FileSource],
         left_out: LeftOut,
         stored: list[Conversation],
         ids: dict[str, str] | None = None,
     ) -> None:
-        """Store the files and then the messages that name them. Adds the record to `stored`.
+        """Store the files and then the messages that name them. Adds the conversation to `stored`.
 
         `ids` has the ids that earlier messages of the conversation got for their files, and gets those of these.
         """
-        owner, log_reference = record.owner, reference_of(record.id)
+        owner, log_reference = conversation.owner, reference_of(conversation.id)
         ids = dict[str, str]() if ids is None else ids
 
         async def store() -> None:
@@ -463,7 +465,7 @@ class Importer:
             if ids:  # otherwise they name no stored file, and a copy of them all takes memory
                 links = FileLinks(lambda _: None, ids)
                 renewed = await IMPORT_THREADS.run(lambda: [links.renewed_entry(entry) for entry in entries])
-            stored.append(await self._store.save(record, renewed))
+            stored.append(await self._store.save(conversation, renewed))
 
         try:
             await run_to_completion(store())
@@ -478,12 +480,12 @@ class Importer:
         except OSError as error:
             log.warning("files of an import that failed could not be removed: %s", error)
 
-    async def _remove(self, records: list[Conversation]) -> None:
+    async def _remove(self, conversations: list[Conversation]) -> None:
         """Remove what was stored of an import that failed, also from the list."""
-        while records:
-            record = records.pop()
+        while conversations:
+            conversation = conversations.pop()
             try:
-                await delete_conversation(self._store, self._media, record, self._is_busy)
+                await delete_conversation(self._store, self._media, conversation, self._is_busy)
             except AgentError as error:
                 log.warning("a conversation of an import that failed could not be removed: %s", error)
 
@@ -500,48 +502,48 @@ async def _reserve(reserve: Reserve, size: int) -> None:
 
 
 def _added(
-    stored: Conversation, stored_ids: Sequence[str], conversation: ImportedConversation
+    stored: Conversation, stored_ids: Sequence[str], imported: ImportedConversation
 ) -> tuple[Conversation, list[Entry], dict[str, FileSource]]:
-    """Return the record with what a newer export of its chat adds to it, the new entries, and their files.
+    """Return the conversation with what a newer export of its chat adds to it, the new entries, and their files.
 
     The new branch is shown if the visitor has not gone on with the chat here.
     """
     known = {*stored_ids}
-    originals = ((entry.id, conversation.ids.get(entry.id, "")) for entry in conversation.entries)
+    originals = ((entry.id, imported.ids.get(entry.id, "")) for entry in imported.entries)
     ids: dict[str | None, str] = {id_: original if original in known else id_ for id_, original in originals}
     new = [
         replace(entry, id=ids[entry.id], parent_id=ids.get(entry.parent_id))
-        for entry in conversation.entries
+        for entry in imported.entries
         if ids[entry.id] not in known
     ]
-    added, given = {entry.id for entry in new}, conversation.record
+    added, given = {entry.id for entry in new}, imported.conversation
     head = ids.get(given.head_id)
     if head not in added or stored.pending or stored.head_id not in (None, *ids.values()):
         head = stored.head_id
     ends = [stored.head_id, *stored.branches, *(ids[id_] for id_ in (*given.branches, given.head_id) if id_ in ids)]
     kept = {stored.head_id, *stored.branches, *added} - {head, None} - {entry.parent_id for entry in new}
-    record = replace(
+    conversation = replace(
         stored,
         head_id=head,
         branches=tuple(dict.fromkeys(end for end in ends if end is not None and end in kept)),
         updated_at=max(stored.updated_at, given.updated_at),
         imported_at=now(),
     )
-    record = bounded(record)
+    conversation = bounded(conversation)
     named = {*files_named_in(entry.message for entry in new)}
     named.update(id_ for entry in new for id_ in entry.note.attachments)
-    return record, new, {id_: source for id_, source in conversation.files.items() if id_ in named}
+    return conversation, new, {id_: source for id_, source in imported.files.items() if id_ in named}
 
 
 def _added_bytes(stored: Conversation, stored_ids: Sequence[str], found: FoundConversation) -> int:
     """Return the bytes that a newer export of a stored chat adds to it, 0 if it has nothing new."""
-    _record, added, files = _added(stored, stored_ids, found.read())
+    _conversation, added, files = _added(stored, stored_ids, found.read())
     return stored_size(added) + sum(source.size for source in files.values())
 
 
-def _sources_of(record: Conversation) -> list[str]:
+def _sources_of(conversation: Conversation) -> list[str]:
     """Return the sources of exports of a stored conversation: its own, and the one from which it was imported."""
-    return [f"{FORMAT}:{record.id}", *([record.source] if record.source else [])]
+    return [f"{FORMAT}:{conversation.id}", *([conversation.source] if conversation.source else [])]
 
 
 def _pages(entries: Sequence[Entry]) -> list[list[Entry]]:

@@ -88,10 +88,10 @@ class RunLog:
     """
 
     def __init__(
-        self, store: HistoryStore, media: MediaStore, record: Conversation, request: RunRequest | None = None
+        self, store: HistoryStore, media: MediaStore, conversation: Conversation, request: RunRequest | None = None
     ) -> None:
-        self._store, self._media, self._record = store, media, record
-        self._is_shared = store.is_shared and not is_temporary(record.id)
+        self._store, self._media, self._conversation = store, media, conversation
+        self._is_shared = store.is_shared and not is_temporary(conversation.id)
         self.is_released = False
         self._request = request
         self._store_seconds = SHARED_STORE_SECONDS if self._is_shared else EVENT_STORE_SECONDS
@@ -103,7 +103,7 @@ class RunLog:
         self._seen = self._stored = self._relabelled = self.outputs_seen = 0
         self._waiting: Wait | None = None
         self._stored_at = monotonic()
-        self._can_store = record.revision > 0
+        self._can_store = conversation.revision > 0
         self._is_unsure = False
         """True after a write without an answer: the store may have these events."""
         self._lock = asyncio.Lock()
@@ -148,7 +148,9 @@ class RunLog:
         more: dict[str, Any] = {"continues": continues} if continues else {}
         if self._request is not None:
             more["request"] = self._request.value()
-        self._publish([*self._numbered([{"type": "begun", "run": run.id, "conversation": self._record.id, **more}])])
+        self._publish(
+            [*self._numbered([{"type": "begun", "run": run.id, "conversation": self._conversation.id, **more}])]
+        )
 
     async def store_if_due(self) -> None:
         """Store new events if the last write was some time ago, see `store_events`."""
@@ -228,7 +230,7 @@ class RunLog:
             return
         stored: Sequence[RunEvent] = ()
         with suppress(NotFound):  # it has none
-            stored = await self._store.runs.events(self._id, owner=self._record.owner, after=self._stored)
+            stored = await self._store.runs.events(self._id, owner=self._conversation.owner, after=self._stored)
         own = self.events[self._stored : self._stored + len(stored)]
         if [(one.number, one.value) for one in stored] == [(one.number, one.value) for one in own]:
             self._stored += len(stored)
@@ -286,7 +288,7 @@ class RunLog:
     async def _shown(self, response: Response) -> Response:
         """Return the response with URLs of its files, or without files if they cannot be stored."""
         try:
-            return await with_urls(self._media, self._record.owner, response, reference_of(self._record.id))
+            return await with_urls(self._media, self._conversation.owner, response, reference_of(self._conversation.id))
         except (AgentError, OSError) as error:
             log.warning("files of run %s were not stored: %s", self._id, error)
             if response.type != "tool_call_result":  # the only kind with files
@@ -326,8 +328,8 @@ class RunLog:
     def _batch(self, events: Sequence[RunEvent], *, has_ended: bool = False) -> RunEvents:
         return RunEvents(
             run_id=self._id,
-            conversation_id=self._record.id,
-            owner=self._record.owner,
+            conversation_id=self._conversation.id,
+            owner=self._conversation.owner,
             events=events,
             has_ended=has_ended,
         )
@@ -377,7 +379,7 @@ class Omitted:
 
 
 class StoreJournal:
-    """Appends a run's messages to a conversation, one save each. Owns the newest record and the event log.
+    """Appends a run's messages to a conversation, one save each. Owns the newest conversation and the event log.
 
     `omitted` is the part of the history that the model is not sent. `periods` are the retention periods. `request` is
     stored for other processes. `message` is the id of the first message that is written.
@@ -387,16 +389,16 @@ class StoreJournal:
         self,
         store: HistoryStore,
         media: MediaStore,
-        record: Conversation,
+        conversation: Conversation,
         omitted: Omitted,
         periods: RetentionPeriods = FOR_EVER,
         request: RunRequest | None = None,
         message: MessageId = NO_MESSAGE_ID,
     ) -> None:
-        self.record = record
+        self.conversation = conversation
         self.first_write: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.omitted = omitted
-        self.log = RunLog(store, media, record, request)
+        self.log = RunLog(store, media, conversation, request)
         self._store, self._media, self._periods = store, media, periods
         self._next_id = message.value
         self._saving = asyncio.Lock()
@@ -410,9 +412,9 @@ class StoreJournal:
         `Conflict` or `NotFound` if it has changed since it was read, for example because another process resumed it.
         """
         try:
-            claimed = replace(self.record, expires_at=self._periods.until(self.record.owner, running=True))
+            claimed = replace(self.conversation, expires_at=self._periods.until(self.conversation.owner, running=True))
             async with self._saving, self.log.saving(Note()) as events:
-                self.record = await self._store.save(claimed, (), events)
+                self.conversation = await self._store.save(claimed, (), events)
         except BaseException as failure:
             self._fail(failure)
             raise
@@ -455,11 +457,13 @@ class StoreJournal:
         """Store the files of a message, then the message. If it is refused, remove those that no other one names."""
         id_, self._next_id, is_sent = self._next_id or steering_id(message) or new_id(), "", False
         try:
-            kept = await with_references(self._media, self.record.owner, message, reference_of(self.record.id, id_))
+            kept = await with_references(
+                self._media, self.conversation.owner, message, reference_of(self.conversation.id, id_)
+            )
             async with self._saving, self.log.saving(note) as events:
-                entry = Entry(id=id_, parent_id=self.record.head_id, message=kept, note=note)
+                entry = Entry(id=id_, parent_id=self.conversation.head_id, message=kept, note=note)
                 is_sent = True
-                self.record = await self._add(entry, events)
+                self.conversation = await self._add(entry, events)
                 if entry.parent_id is None:
                     await self._rename(entry)
         except BaseException as failure:
@@ -468,22 +472,22 @@ class StoreJournal:
             raise
 
     async def _add(self, entry: Entry, events: RunEvents | None) -> Conversation:
-        """Store the entry, and return the record with it as the newest one."""
+        """Store the entry, and return the conversation with it as the newest one."""
         return await self._store.save(self._advance(entry), [entry], events)
 
     async def _rename(self, first: Entry) -> None:
         try:
-            self.record = replace(self.record, title=await rename(self._store, self.record, first))
+            self.conversation = replace(self.conversation, title=await rename(self._store, self.conversation, first))
         except (AgentError, OSError) as error:  # the message is stored, and its answer matters more
             log.warning("the title did not follow the first message: %s", error)
 
     async def _remove_files(self, message: ModelMessage, entry_id: str) -> None:
         """Remove the files that only this message names, unless it is stored after all."""
-        owner = self.record.owner
+        owner = self.conversation.owner
         try:
             files = await TEXTS.run(new_files, owner, message)
-            if files and not await self._store.find(self.record, ids=[entry_id]):
-                reference = reference_of(self.record.id, entry_id)
+            if files and not await self._store.find(self.conversation, ids=[entry_id]):
+                reference = reference_of(self.conversation.id, entry_id)
                 await self._media.remove_references(owner, {id_: [reference] for id_ in files})
         except (AgentError, OSError) as error:  # `OrphanedFiles` tries again
             log.warning("the files of a refused message were not removed: %s", error)
@@ -491,9 +495,9 @@ class StoreJournal:
     def _advance(self, entry: Entry) -> Conversation:
         self._open_calls = open_calls(self._open_calls, entry.message)
         return replace(
-            self.record.extended(entry, self._open_calls),
-            expires_at=self._periods.until(self.record.owner, running=entry.note.ended is None),
-            title=self.record.title or first_words(entry),
+            self.conversation.extended(entry, self._open_calls),
+            expires_at=self._periods.until(self.conversation.owner, running=entry.note.ended is None),
+            title=self.conversation.title or first_words(entry),
         )
 
 
@@ -502,8 +506,8 @@ async def _end(run: Run) -> None:
         await run.wait_for_update(sys.maxsize)
 
 
-def branch(record: Conversation, head_id: str | None) -> Conversation:
+def branch(conversation: Conversation, head_id: str | None) -> Conversation:
     """Return the conversation with its head at another entry. The old head is kept as the last abandoned branch."""
-    left = (record.head_id,) if record.head_id else ()
-    others = tuple(end for end in record.branches if end not in left)
-    return replace(record, head_id=head_id, pending=(), branches=(*others, *left))
+    left = (conversation.head_id,) if conversation.head_id else ()
+    others = tuple(end for end in conversation.branches if end not in left)
+    return replace(conversation, head_id=head_id, pending=(), branches=(*others, *left))

@@ -82,38 +82,38 @@ class ChatLinks:
         """
         self._reading = RequestQueue(1)
 
-    async def create(self, owner: str, conversation: str, choices: LinkChoices) -> tuple[str, Link]:
+    async def create(self, owner: str, conversation_id: str, choices: LinkChoices) -> tuple[str, Link]:
         """Return the token of a new link, which is stored nowhere, and the link.
 
         Raises `HistoryError`, `InputError` and `Limited`.
         """
         self._check_on()
         token = new_token()
-        record = await self._store.get(conversation, owner=owner)
-        if record.head_id is None:
+        conversation = await self._store.get(conversation_id, owner=owner)
+        if conversation.head_id is None:
             raise InputError(_("This chat has no messages to share."))
         at = now()
         link = Link(
             digest=digest_of(token),
-            conversation_id=conversation,
+            conversation_id=conversation_id,
             owner=owner,
             created_at=at,
             expires_at=at + timedelta(days=choices.days) if choices.days else None,
-            head_id=None if choices.later else record.head_id,
+            head_id=None if choices.later else conversation.head_id,
             system_prompt=choices.system_prompt.strip() or None,
             with_files=choices.with_files,
         )
         await self._store.links.put(link, most=MAX_LINKS)
         return token, link
 
-    async def list(self, owner: str, conversation: str) -> Sequence[Link]:
+    async def list(self, owner: str, conversation_id: str) -> Sequence[Link]:
         """Return the links to a conversation, the oldest first. Raises `NotFound`."""
         self._check_on()
-        return await self._store.links.of(conversation, owner=owner)
+        return await self._store.links.of(conversation_id, owner=owner)
 
-    async def revoke(self, owner: str, conversation: str, digest: str) -> None:
+    async def revoke(self, owner: str, conversation_id: str, digest: str) -> None:
         """Remove a link to this conversation. Raises `NotFound`."""
-        if all(link.digest != digest for link in await self._store.links.of(conversation, owner=owner)):
+        if all(link.digest != digest for link in await self._store.links.of(conversation_id, owner=owner)):
             raise NotFound(NO_LINK)
         await self._store.links.remove(digest, owner=owner)
 
@@ -121,13 +121,13 @@ class ChatLinks:
         """Return the chat of a link. Raises `NotFound`, with no hint if there ever was one."""
         self._check_on()
         link = await self._store.links.get(digest_of(token))
-        record = await self._store.get(link.conversation_id, owner=link.owner)
+        conversation = await self._store.get(link.conversation_id, owner=link.owner)
         try:
-            stored = await Branch.open(self._store, replace(record, head_id=link.head_id or record.head_id))
+            stored = await Branch.open(self._store, replace(conversation, head_id=link.head_id or conversation.head_id))
         except NotFound as error:
             raise NotFound(NO_LINK) from error
-        begins = await self._store.find(record, after=[None], most_bytes=VIEW_BYTES)
-        return await DOCUMENT_THREADS.run(_shared_chat, link, record, begins, stored)
+        begins = await self._store.find(conversation, after=[None], most_bytes=VIEW_BYTES)
+        return await DOCUMENT_THREADS.run(_shared_chat, link, conversation, begins, stored)
 
     async def owner_of_file(self, token: str, id_: str) -> str:
         """Return the owner of a file that the readers of a link see. Raises `NotFound`."""
@@ -135,20 +135,20 @@ class ChatLinks:
         link = await self._store.links.get(digest_of(token))
         if not link.with_files:
             raise NotFound(NO_LINK)
-        record = await self._store.get(link.conversation_id, owner=link.owner)
-        if id_ not in await self._files_of(replace(record, head_id=link.head_id or record.head_id)):
+        conversation = await self._store.get(link.conversation_id, owner=link.owner)
+        if id_ not in await self._files_of(replace(conversation, head_id=link.head_id or conversation.head_id)):
             raise NotFound(NO_LINK)
         return link.owner
 
-    async def _files_of(self, record: Conversation) -> Set[str]:
-        """Return the ids of the files on the branch of a record. Readers take turns, with one branch each."""
-        branch = (record.id, record.head_id or "")
+    async def _files_of(self, conversation: Conversation) -> Set[str]:
+        """Return the ids of the files on the branch of a conversation. Readers take turns, with one branch each."""
+        branch = (conversation.id, conversation.head_id or "")
         if (known := self._remembered(branch)) is not None:
             return known
         async with self._reading.slot():
             if (known := self._remembered(branch)) is not None:
                 return known
-            self._files[branch] = files = (await Branch.open(self._store, record)).files
+            self._files[branch] = files = (await Branch.open(self._store, conversation)).files
         if len(self._files) > MAX_BRANCHES:
             del self._files[next(iter(self._files))]
         return files
@@ -163,15 +163,17 @@ class ChatLinks:
             raise NotFound(OFF)
 
 
-def _shared_chat(link: Link, record: Conversation, begins: Sequence[Entry], stored: Branch) -> SharedChat:
+def _shared_chat(link: Link, conversation: Conversation, begins: Sequence[Entry], stored: Branch) -> SharedChat:
     """Return the chat of a link, from its first messages and its branch. Raises `NotFound` if the branch is empty."""
     if not stored.begins:
         raise NotFound(NO_LINK)
     # First words can be names of attached files, once also their texts, and can have the number of a branch. Any
     # title can be about another version of the first message.
     words = all_first_words(begins) | {words_with_files(entry) for entry in begins if is_prompt(entry)}
-    is_hidden = {record.title, without_number(record.title)} & words or not has_first_words(begins, stored.begins)
-    return SharedChat(link=link, title="" if is_hidden else record.title, stored=stored)
+    is_hidden = {conversation.title, without_number(conversation.title)} & words or not has_first_words(
+        begins, stored.begins
+    )
+    return SharedChat(link=link, title="" if is_hidden else conversation.title, stored=stored)
 
 
 STOPPED = _("Stopped.")

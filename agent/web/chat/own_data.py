@@ -50,10 +50,10 @@ class OwnData:
 
     async def summary(self, owner: str) -> OwnDataSummary:
         """Return what is stored of this owner now, read from the store and the files."""
-        records, files = await self._listed(owner), await self._media.files(owner)
-        expiries = [record.expires_at for record in records if record.expires_at is not None]
+        conversations, files = await self._listed(owner), await self._media.files(owner)
+        expiries = [conversation.expires_at for conversation in conversations if conversation.expires_at is not None]
         return OwnDataSummary(
-            conversations=len(records),
+            conversations=len(conversations),
             messages=await self._messages(owner),
             text_bytes=(await self._store.retention.sizes(owners=owner)).get(owner, 0),
             files=len(files),
@@ -80,18 +80,22 @@ class OwnData:
         if self._importer is not None:
             await self._importer.stop(owner)
         began = time()
-        records = await self._all_conversations(owner)
-        deleted = {record.id for record in records}
+        conversations = await self._all_conversations(owner)
+        deleted = {conversation.id for conversation in conversations}
         for _attempt in range(ATTEMPTS):  # a conversation that was saved since it was read needs another one
-            if not records:
+            if not conversations:
                 break
-            await self._conversations.running.stop([record.id for record in records], owner, wait=True)
+            await self._conversations.running.stop(
+                [conversation.id for conversation in conversations], owner, wait=True
+            )
             is_busy = self._conversations.live_runs.is_busy
-            if not await delete_unused(self._store, self._media, owner, records, is_busy):
-                for record in records:
-                    await delete_conversation(self._store, self._media, record, is_busy)
-            records = [record for record in await self._all_conversations(owner) if record.id in deleted]
-        self._conversations.forget(owner, deleted.difference(record.id for record in records))
+            if not await delete_unused(self._store, self._media, owner, conversations, is_busy):
+                for conversation in conversations:
+                    await delete_conversation(self._store, self._media, conversation, is_busy)
+            conversations = [
+                conversation for conversation in await self._all_conversations(owner) if conversation.id in deleted
+            ]
+        self._conversations.forget(owner, deleted.difference(conversation.id for conversation in conversations))
         await self._remove_files(owner, began)
         return await self.summary(owner)
 
@@ -107,21 +111,21 @@ class OwnData:
 
     async def _listed(self, owner: str) -> Sequence[Conversation]:
         """Return the conversations of the owner that have not expired."""
-        records = dict[str, Conversation]()
+        conversations = dict[str, Conversation]()
         offset = 0
         while page := await self._store.list(owner, limit=BATCH, offset=offset):
-            records |= {record.id: record for record in page}
+            conversations |= {conversation.id: conversation for conversation in page}
             offset += len(page)
-        return [*records.values()]
+        return [*conversations.values()]
 
     async def _all_conversations(self, owner: str) -> Sequence[Conversation]:
         """Return all conversations of the owner, also those that have expired and are not erased yet."""
-        records = {record.id: record for record in await self._listed(owner)}
+        conversations = {conversation.id: conversation for conversation in await self._listed(owner)}
         seen = set[str]()
         while page := await self._store.retention.expiring(FAR_FUTURE, owners=owner, limit=BATCH, skip=seen):
-            seen |= {record.id for record in page}
-            records |= {record.id: record for record in page if record.owner == owner}
-        return [*records.values()]
+            seen |= {conversation.id for conversation in page}
+            conversations |= {conversation.id: conversation for conversation in page if conversation.owner == owner}
+        return [*conversations.values()]
 
 
 def _is_message(text: str) -> bool:

@@ -203,7 +203,7 @@ class AnswerRuns:
 
     @asynccontextmanager
     async def permit(
-        self, visitor: Visitor, choices: Choices, conversation: str | None
+        self, visitor: Visitor, choices: Choices, conversation_id: str | None
     ) -> AsyncGenerator[AnswerPermit]:
         """Permit one answer in this conversation. Enter this before reading anything large.
 
@@ -212,7 +212,7 @@ class AnswerRuns:
         """
         choices.check()
         visitor_token.set(visitor.gpu_token)  # the run that this task starts inherits it
-        quota = self.temporary if is_temporary(conversation) else self._quota
+        quota = self.temporary if is_temporary(conversation_id) else self._quota
         with self.rate_limiter.reserve_answer(visitor) as reservation:
             connection, owns_connection = await self.models.connect(visitor.owner, choices.model, visitor.login)
             async with quota.reservation(visitor) as reserve:
@@ -225,7 +225,7 @@ class AnswerRuns:
 
     async def set_up(
         self,
-        record: Conversation,
+        conversation: Conversation,
         choices: Choices,
         permit: AnswerPermit,
         new_parts: Sequence[UserContent],
@@ -235,18 +235,18 @@ class AnswerRuns:
         message: MessageId = NO_MESSAGE_ID,
         branch: AnswerBranch | None = None,
     ) -> RunSetup:
-        """Read the history of `record`, prepare a run that continues it, and reserve room for cited passages.
+        """Read the history of `conversation`, prepare a run that continues it, and reserve room for cited passages.
 
         `new_parts` are the parts of the new message, whose id is `message`, or the answers that resume a suspended run.
         `branch` is the place of the answer if other models answer the same message.
         Raises `InputError` if they exceed the model's context.
         """
         settings, media, spec = self._settings, self._media, permit.connection.spec
-        own_key, vectors = self.models.has_typed_key(record.owner, spec), self.vectors.of(record.id)
-        history = await self.histories.read(record) if record.revision else History(())
+        own_key, vectors = self.models.has_typed_key(conversation.owner, spec), self.vectors.of(conversation.id)
+        history = await self.histories.read(conversation) if conversation.revision else History(())
         entries, messages = history.entries, [entry.message for entry in history.entries]
         use_tools = choices.tools and spec.tools != "none"
-        documents = await documents_of(record.owner, messages, new_parts, spec, media)
+        documents = await documents_of(conversation.owner, messages, new_parts, spec, media)
         typed = new_parts
         if not (resumed or use_tools):
             new_parts = await with_passages(new_parts, documents, spec)
@@ -254,7 +254,7 @@ class AnswerRuns:
         room = _room(spec, options.max_tokens)
         new = await _fit(permit, [system, *new_parts], [part for part in new_parts if part not in typed], room)
         fitting = partial(sent_history, earlier=history.earlier, beside=0 if resumed else new)
-        sent = await off_loop(messages, fitting, record.summary, entries, room)
+        sent = await off_loop(messages, fitting, conversation.summary, entries, room)
         kept = sent.messages
         switched = bool(messages) and entries[-1].note.model != spec.id
         not_sent = (await off_loop(kept, adapt, kept, spec)).sentence(spec) if switched else ""
@@ -272,9 +272,11 @@ class AnswerRuns:
         periods = RetentionPeriods.of(settings)
         return RunSetup(
             agent=agent.with_documents(*(documents if use_tools else ())).with_vectors(vectors),
-            context=Context(session_id=record.id, messages=tuple(await with_data(media, record.owner, kept))),
+            context=Context(
+                session_id=conversation.id, messages=tuple(await with_data(media, conversation.owner, kept))
+            ),
             options=options,
-            journal=open_journal(self.histories.store, media, record, omitted, periods, request, message),
+            journal=open_journal(self.histories.store, media, conversation, omitted, periods, request, message),
             parts=new_parts,
         )
 
@@ -292,13 +294,13 @@ class AnswerRuns:
         agent = Agent(permit.connection, system_message=system, tools=tools, limits=run_limits(settings))
         return agent.with_search(has_web and is_own)
 
-    async def window(self, record: Conversation, spec: ModelSpec, choices: Choices) -> WindowUse:
+    async def window(self, conversation: Conversation, spec: ModelSpec, choices: Choices) -> WindowUse:
         """Return how the chat fills the window of this model.
 
         What is left out is decided by our own cautious count, so the share follows that if it is higher.
         """
-        room, summary = self._room(spec, choices), record.summary
-        entries = (await self.histories.read(record)).entries if record.revision else ()
+        room, summary = self._room(spec, choices), conversation.summary
+        entries = (await self.histories.read(conversation)).entries if conversation.revision else ()
         messages, newest = [entry.message for entry in entries], entries[-NEWEST:]
         known = reported_tokens(newest)
         if known is not None and summary is not None and known[1].note.at < summary.at:
@@ -315,25 +317,25 @@ class AnswerRuns:
             room=room,
             share=min(1.0, max(counted, known[0] if known else 0) / room),
             left_out=left_out,
-            cost=record.cost,
+            cost=conversation.cost,
             can_summarize=self._settings.summaries != "off" and has_turns and not spec.examples,
             is_too_small=bool(spec.examples),
             summary=summary if end_of(summary, entries) else None,
         )
 
-    async def summarize(self, record: Conversation, choices: Choices, permit: AnswerPermit) -> Conversation:
-        """Return the record with a summary of its first turns by the permit's model. Nothing is stored.
+    async def summarize(self, conversation: Conversation, choices: Choices, permit: AnswerPermit) -> Conversation:
+        """Return the conversation with a summary of its first turns by the permit's model. Nothing is stored.
 
         Raises `InputError` if there are too few turns, and the error of a model that writes none.
         """
         spec, room = permit.connection.spec, self._room(permit.connection.spec, choices)
         if spec.examples:
             raise InputError(_("{model} is too small to summarize a chat.", model=spec.label))
-        entries = (await self.histories.read(record)).entries
-        first = summarizable(record.summary, entries, room)
+        entries = (await self.histories.read(conversation)).entries
+        first = summarizable(conversation.summary, entries, room)
         if not first:
             raise InputError(_("There are too few messages to summarize."))
-        old = sent_history(record.summary, entries[:first], sys.maxsize).messages
+        old = sent_history(conversation.summary, entries[:first], sys.maxsize).messages
         limits = replace(run_limits(self._settings), steps=1)
         agent = Agent(permit.connection, system_message=INSTRUCTIONS, limits=limits)
         most = max_answer_tokens(spec, None, public=True) or SUMMARY_TOKENS
@@ -341,7 +343,7 @@ class AnswerRuns:
             most = min(SUMMARY_TOKENS, spec.max_output_tokens, max(64, room // 4))
         await permit.reserve(SUMMARY_BYTES)
         permit.reservation.count_for_all()
-        with acting_for(record.owner):
+        with acting_for(conversation.owner):
             result = await agent.ask(
                 await off_loop(old, transcript, old, max(1000, 2 * room)),
                 reasoning=False if spec.reasoning else None,
@@ -352,32 +354,34 @@ class AnswerRuns:
             raise AgentError(_("The model wrote no summary."))
         last = next(entry.id for entry in reversed(entries[:first]) if is_prompt(entry))
         summary = ChatSummary(message=last, text=text, model=spec.id)
-        return replace(record, summary=summary, cost=record.cost + (result.cost or 0.0))
+        return replace(conversation, summary=summary, cost=conversation.cost + (result.cost or 0.0))
 
-    async def fitting(self, record: Conversation, choices: Choices, permit: AnswerPermit, new: int) -> Conversation:
-        """Return the record, with a new summary if `new` more tokens fill it and the settings are "auto".
+    async def fitting(
+        self, conversation: Conversation, choices: Choices, permit: AnswerPermit, new: int
+    ) -> Conversation:
+        """Return the conversation, with a new summary if `new` more tokens fill it and the settings are "auto".
 
         A failure is logged: the oldest messages are then left out.
         """
-        if self._settings.summaries != "auto" or not record.revision:
-            return record
-        use = await self.window(record, permit.connection.spec, choices)
+        if self._settings.summaries != "auto" or not conversation.revision:
+            return conversation
+        use = await self.window(conversation, permit.connection.spec, choices)
         if not use.can_summarize or use.share + new / use.room < FULL or new > use.room:  # the last is refused
-            return record
+            return conversation
         try:
-            return await self.summarize(record, choices, permit)
+            return await self.summarize(conversation, choices, permit)
         except InputError:
-            return record  # too few turns
+            return conversation  # too few turns
         except AgentError as error:
-            log.warning("the chat %s was not summarized: %s", record.id, error)
-            return record
+            log.warning("the chat %s was not summarized: %s", conversation.id, error)
+            return conversation
 
     async def steer(self, visitor: Visitor, live: LiveRun, text: str, id_: str) -> bool:
         """Send a running answer a message, which counts like any other unless it comes back. See `LiveRun.steer`.
 
         Raises `Limited`, and `Conflict` if too many wait.
         """
-        quota, id_ = self.temporary if is_temporary(live.conversation) else self._quota, id_ or new_id()
+        quota, id_ = self.temporary if is_temporary(live.conversation_id) else self._quota, id_ or new_id()
         counted = live.counted.get(id_) or SteeringCount(self.rate_limiter.count_message(visitor))
         live.counted[id_] = counted
         counted.callers += 1
@@ -407,15 +411,15 @@ class AnswerRuns:
     ) -> LiveRun:
         """Begin the run. From then on, its end releases the permit. See `LiveRuns.start`."""
         spec = permit.connection.spec
-        has_no_title = not is_beside and self._titles.is_wanted(setup.journal.record, spec)
+        has_no_title = not is_beside and self._titles.is_wanted(setup.journal.conversation, spec)
 
         async def end() -> None:
             if has_no_title:
-                self._titles.begin(permit.visitor, setup.journal.record, spec.id, run)
+                self._titles.begin(permit.visitor, setup.journal.conversation, spec.id, run)
             await permit.aclose()
 
         live = self.live_runs.start(run, setup.journal, end, resumed=resumed, continues=continues, is_beside=is_beside)
         if has_no_title:
-            self._titles.expect(live.conversation)
+            self._titles.expect(live.conversation_id)
         permit.hand_over()
         return live

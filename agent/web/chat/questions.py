@@ -144,34 +144,34 @@ class Replies:
         self._replies: dict[str, tuple[str, Mapping[QuestionId, str], int]] = {}
         """By conversation: its owner, the replies by question, and their size in bytes."""
 
-    def get(self, conversation: str | None) -> Mapping[QuestionId, str] | None:
+    def get(self, conversation_id: str | None) -> Mapping[QuestionId, str] | None:
         """Return the replies so far, or None if there are none."""
-        found = self._replies.get(conversation or "")
+        found = self._replies.get(conversation_id or "")
         return found[1] if found else None
 
-    def put(self, record: Conversation, replies: Mapping[QuestionId, str]) -> None:
+    def put(self, conversation: Conversation, replies: Mapping[QuestionId, str]) -> None:
         """Store the replies of a conversation.
 
         Raises `InputError` if they are too long together, and keeps the old ones.
         """
         check_length(*replies.values())
-        self._replies.pop(record.id, None)
+        self._replies.pop(conversation.id, None)
         excess = self.size + _size(replies) - self._max_bytes
         if excess > 0:  # longest first, not oldest: a few long replies would push out everybody's short ones
-            for conversation in sorted(self._replies, key=lambda one: self._replies[one][2], reverse=True):
-                excess -= self._replies.pop(conversation)[2]
+            for conversation_id in sorted(self._replies, key=lambda one: self._replies[one][2], reverse=True):
+                excess -= self._replies.pop(conversation_id)[2]
                 if excess <= 0:
                     break
-        self._replies[record.id] = record.owner, replies, _size(replies)
+        self._replies[conversation.id] = conversation.owner, replies, _size(replies)
 
     @property
     def size(self) -> int:
         """The number of bytes of all replies."""
         return sum(size for _, _, size in self._replies.values())
 
-    def forget(self, conversation: str) -> None:
+    def forget(self, conversation_id: str) -> None:
         """Forget the replies of this conversation."""
-        self._replies.pop(conversation, None)
+        self._replies.pop(conversation_id, None)
 
     async def forget_deleted(self, store: HistoryStore) -> None:
         """Forget the replies of conversations that are no longer stored."""

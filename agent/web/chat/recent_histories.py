@@ -62,55 +62,57 @@ class RecentHistories:
         self, store: HistoryStore, max_bytes: int = MAX_HISTORY_BYTES, kept_seconds: float = HISTORY_SECONDS
     ) -> None:
         self.store, self._max_bytes, self._kept_seconds = store, max_bytes, kept_seconds
-        self._kept = OrderedDict[str, _Kept]()
+        self._cache = OrderedDict[str, _Kept]()
 
     @property
     def size(self) -> int:
         """The bytes of all histories that are kept."""
-        return sum(kept.size for kept in self._kept.values())
+        return sum(kept.size for kept in self._cache.values())
 
-    async def read(self, record: Conversation) -> History:
-        """Return the entries that lead to the head of `record`, oldest first. Raises `NotFound`."""
-        kept, history, size = self._kept.get(record.id), None, 0
+    async def read(self, conversation: Conversation) -> History:
+        """Return the entries that lead to the head of `conversation`, oldest first. Raises `NotFound`."""
+        kept, history, size = self._cache.get(conversation.id), None, 0
         if kept is not None:
-            history = _continued(kept.history, await self.store.history(record, limit=NEWEST))
+            history = _continued(kept.history, await self.store.history(conversation, limit=NEWEST))
             size = await _grown(kept, history.entries) if history else 0
         if history is None or size > LONGEST_BYTES:
-            history, size = await self._read_newest(record)
-        self._keep(record.id, history, size)
+            history, size = await self._read_newest(conversation)
+        self._keep(conversation.id, history, size)
         return history
 
-    async def _read_newest(self, record: Conversation) -> tuple[History, int]:
+    async def _read_newest(self, conversation: Conversation) -> tuple[History, int]:
         """Read page by page, the newest entries first. Return the history and its size."""
-        pages, size, head = list[Sequence[Entry]](), 0, record.head_id
+        pages, size, head = list[Sequence[Entry]](), 0, conversation.head_id
         while head is not None or not pages:
-            page = await self.store.history(replace(record, head_id=head), limit=PAGE, most_bytes=READ_BYTES)
+            page = await self.store.history(replace(conversation, head_id=head), limit=PAGE, most_bytes=READ_BYTES)
             pages.append(page)
             size += await _size(page)
             head = page[0].parent_id if page else None
             if size > READ_BYTES:
                 break
         entries = [entry for page in reversed(pages) for entry in page]
-        earlier = 0 if head is None else len(await all_ids(self.store, record)) - len(entries)
+        earlier = 0 if head is None else len(await all_ids(self.store, conversation)) - len(entries)
         return History(entries, earlier), size
 
-    def forget(self, conversation: str) -> None:
+    def forget(self, conversation_id: str) -> None:
         """Forget the history of this conversation."""
-        if kept := self._kept.pop(conversation, None):
+        if kept := self._cache.pop(conversation_id, None):
             kept.timer.cancel()
 
-    def _keep(self, conversation: str, history: History, size: int) -> None:
+    def _keep(self, conversation_id: str, history: History, size: int) -> None:
         """Keep a history, and forget those that were read longest ago if all are too large together.
 
         A history that is read whole with its newest entries is not kept, because that would save nothing.
         """
-        self.forget(conversation)
+        self.forget(conversation_id)
         if len(history.entries) <= NEWEST:
             return
-        timer = asyncio.get_running_loop().call_later(self._kept_seconds, self.forget, conversation, context=Context())
-        self._kept[conversation] = _Kept(history, size, timer)
+        timer = asyncio.get_running_loop().call_later(
+            self._kept_seconds, self.forget, conversation_id, context=Context()
+        )
+        self._cache[conversation_id] = _Kept(history, size, timer)
         while self.size > self._max_bytes:
-            self.forget(next(iter(self._kept)))
+            self.forget(next(iter(self._cache)))
 
 
 def _continued(known: History, newest: Sequence[Entry]) -> History | None:
@@ -151,29 +153,29 @@ class RecentVectors:
         self, embedder: Embedder | None, max_bytes: int = MAX_BYTES, kept_seconds: float = VECTORS_SECONDS
     ) -> None:
         self._embedder, self._max_bytes, self._kept_seconds = embedder, max_bytes, kept_seconds
-        self._kept = OrderedDict[str, ChatVectors]()
+        self._cache = OrderedDict[str, ChatVectors]()
         self._timers = dict[str, asyncio.TimerHandle]()
 
     @property
     def conversations(self) -> list[str]:
         """The ids of the conversations whose vectors are kept, the last used at the end."""
-        return [*self._kept]
+        return [*self._cache]
 
-    def of(self, conversation: str) -> ChatVectors | None:
+    def of(self, conversation_id: str) -> ChatVectors | None:
         """Return the vectors of a conversation, which are made by its searches; None without an embedder."""
         if self._embedder is None:
             return None
-        vectors = self._kept.setdefault(conversation, ChatVectors(self._embedder, None))
-        self._kept.move_to_end(conversation)
-        if timer := self._timers.pop(conversation, None):
+        vectors = self._cache.setdefault(conversation_id, ChatVectors(self._embedder, None))
+        self._cache.move_to_end(conversation_id)
+        if timer := self._timers.pop(conversation_id, None):
             timer.cancel()
         loop = asyncio.get_running_loop()
-        self._timers[conversation] = loop.call_later(self._kept_seconds, self._forget, conversation)
-        while len(self._kept) > 1 and sum(one.size for one in self._kept.values()) > self._max_bytes:
-            self._forget(next(iter(self._kept)))
+        self._timers[conversation_id] = loop.call_later(self._kept_seconds, self._forget, conversation_id)
+        while len(self._cache) > 1 and sum(one.size for one in self._cache.values()) > self._max_bytes:
+            self._forget(next(iter(self._cache)))
         return vectors
 
-    def _forget(self, conversation: str) -> None:
-        self._kept.pop(conversation, None)
-        if timer := self._timers.pop(conversation, None):
+    def _forget(self, conversation_id: str) -> None:
+        self._cache.pop(conversation_id, None)
+        if timer := self._timers.pop(conversation_id, None):
             timer.cancel()

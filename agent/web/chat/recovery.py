@@ -133,10 +133,10 @@ class LostRuns:
 
 async def end_lost_run(store: HistoryStore, run: UnfinishedRun) -> None:
     """End a lost run, and store the text that its events have. Raises `Conflict` if it is not lost any more."""
-    record = await store.get(run.conversation_id, owner=run.owner)
+    conversation = await store.get(run.conversation_id, owner=run.owner)
     events = await store.runs.events(run.run_id, owner=run.owner)
-    whole, record = record, await _on_branch(store, record, request_of(events))
-    stored = await store.history(record, limit=1)
+    whole, conversation = conversation, await _on_branch(store, conversation, request_of(events))
+    stored = await store.history(conversation, limit=1)
     newest = stored[-1] if stored else None
     note, goes_on = _ending_of(run, events, newest)
     values = ending_values(note, with_error=note.ended == "interrupted" and not goes_on)
@@ -151,21 +151,21 @@ async def end_lost_run(store: HistoryStore, run: UnfinishedRun) -> None:
         has_ended=True,
         of_lost=True,
     )
-    entry = _text_of(run, record, events, newest, note)
+    entry = _text_of(run, conversation, events, newest, note)
     if entry is None:
         await store.runs.append(last)
     else:
-        others = (end for end in whole.branches if end != record.head_id)
-        is_shown = record.head_id == whole.head_id
+        others = (end for end in whole.branches if end != conversation.head_id)
+        is_shown = conversation.head_id == whole.head_id
         after = replace(whole, head_id=entry.id) if is_shown else replace(whole, branches=(*others, entry.id))
         await store.save(after, [entry], last)
     log.info("the answer %s was lost with its process and has been ended", run.run_id)
 
 
-async def _on_branch(store: HistoryStore, record: Conversation, request: RunRequest | None) -> Conversation:
-    """Return the record with its head at the end of the run's branch. Of several answers, each has its own."""
-    own = await store.following(record, request.compared) if request is not None and request.compared else ()
-    return replace(record, head_id=own[-1]) if own and record.head_id not in own else record
+async def _on_branch(store: HistoryStore, conversation: Conversation, request: RunRequest | None) -> Conversation:
+    """Return the conversation with its head at the end of the run's branch. Of several answers, each has its own."""
+    own = await store.following(conversation, request.compared) if request is not None and request.compared else ()
+    return replace(conversation, head_id=own[-1]) if own and conversation.head_id not in own else conversation
 
 
 def _ending_of(run: UnfinishedRun, events: Sequence[RunEvent], newest: Entry | None) -> tuple[Note, str]:
@@ -190,7 +190,7 @@ def _ending_of(run: UnfinishedRun, events: Sequence[RunEvent], newest: Entry | N
 
 
 def _text_of(
-    run: UnfinishedRun, record: Conversation, events: Sequence[RunEvent], newest: Entry | None, ending: Note
+    run: UnfinishedRun, conversation: Conversation, events: Sequence[RunEvent], newest: Entry | None, ending: Note
 ) -> Entry | None:
     """Return an entry with the text of a run and with its ending, or None if there is nothing to add."""
     parts = partial_answer([event for event in events if event.number > run.saved])
@@ -201,7 +201,7 @@ def _text_of(
     message = ModelResponse(parts=parts, state="interrupted")
     tokens = Timings(output_tokens=estimate_tokens([part.content for part in parts]), estimated=True)
     note = replace(ending, run_id=run.run_id, model=newest.note.model, timings=tokens, at=now())
-    return Entry(parent_id=record.head_id, message=message, note=note)
+    return Entry(parent_id=conversation.head_id, message=message, note=note)
 
 
 def _follows(newest: Note, run: UnfinishedRun, events: Sequence[RunEvent]) -> bool:

@@ -34,15 +34,15 @@ Columns = Mapping[str, Sequence[Sequence[Entry]]]
 """The entries of the turns that are shown side by side, by the id of each of their messages."""
 
 
-class SharedRecord:
+class SharedConversation:
     """A conversation in which several answers are written at once, and the ends of their branches.
 
     `begins` are the entries that the messages follow.
     """
 
-    def __init__(self, record: Conversation, begins: Sequence[str | None]) -> None:
-        self.record, self._begins, self._ends = record, tuple(begins), list(begins)
-        left = record.branches if record.head_id is None else (*record.branches, record.head_id)
+    def __init__(self, conversation: Conversation, begins: Sequence[str | None]) -> None:
+        self.conversation, self._begins, self._ends = conversation, tuple(begins), list(begins)
+        left = conversation.branches if conversation.head_id is None else (*conversation.branches, conversation.head_id)
         self._left = tuple(end for end in left if end not in begins)
         self._failed = set[str]()
         """The ends of the answers that have failed: the chat goes on with another one, if there is one."""
@@ -51,7 +51,7 @@ class SharedRecord:
     async def add(
         self, store: HistoryStore, place: int, before: Conversation, after: Conversation, entry: Entry, events: Any
     ) -> Conversation:
-        """Store the next entry of one branch. `before` and `after` are the record as its journal has it."""
+        """Store the next entry of one branch. `before` and `after` are the conversation as its journal has it."""
         async with self.saving:
             ends = [*self._ends]
             ends[place] = entry.id
@@ -60,8 +60,8 @@ class SharedRecord:
             written = [end for end in ends if end is not None and end not in begun]
             failed = self._failed | ({entry.id} if entry.note.ended == "error" else set[str]())
             head = next((end for end in new if end not in failed), (*new, entry.id)[0])
-            shared = self.record
-            self.record = await store.save(
+            shared = self.conversation
+            self.conversation = await store.save(
                 replace(
                     shared,
                     head_id=head,
@@ -77,17 +77,17 @@ class SharedRecord:
                 events,
             )
             self._ends, self._failed = ends, failed
-            return replace(after, title=self.record.title, revision=self.record.revision)
+            return replace(after, title=self.conversation.title, revision=self.conversation.revision)
 
 
 @dataclass(frozen=True)
 class AnswerBranch:
-    """The place of one answer in a shared record. `ids` are those of the messages to all models.
+    """The place of one answer in a shared conversation. `ids` are those of the messages to all models.
 
     `is_blind`: the names of the models are hidden until the visitor votes.
     """
 
-    shared: SharedRecord
+    shared: SharedConversation
     place: int
     ids: tuple[str, ...]
     is_blind: bool = False
@@ -117,29 +117,31 @@ class BranchJournal(StoreJournal):
         """Store the message of an answer that could not begin. `note` says why."""
         id_ = self._branch.id
         message = ModelRequest([UserPromptPart(content)])
-        kept = await with_references(self._media, self.record.owner, message, reference_of(self.record.id, id_))
+        kept = await with_references(
+            self._media, self.conversation.owner, message, reference_of(self.conversation.id, id_)
+        )
         marked = self._branch.marked(note)
-        await self._add(Entry(id=id_, parent_id=self.record.head_id, message=kept, note=marked), None)
+        await self._add(Entry(id=id_, parent_id=self.conversation.head_id, message=kept, note=marked), None)
 
     async def _add(self, entry: Entry, events: RunEvents | None) -> Conversation:
-        before, after = self.record, self._advance(entry)
+        before, after = self.conversation, self._advance(entry)
         return await self._branch.shared.add(self._store, self._branch.place, before, after, entry, events)
 
 
 async def begins_of(
-    store: HistoryStore, record: Conversation, models: Sequence[str], *, each_from_own: bool
+    store: HistoryStore, conversation: Conversation, models: Sequence[str], *, each_from_own: bool
 ) -> Sequence[str | None]:
     """Return the entry that the message to each of these models follows.
 
     That is the end of the shown branch, or with `each_from_own` the model's own answer, if the last turn has one.
     """
-    turn = await last_turn(store, record) if each_from_own and record.head_id is not None else ()
-    columns = await columns_of(store, record, turn)
+    turn = await last_turn(store, conversation) if each_from_own and conversation.head_id is not None else ()
+    columns = await columns_of(store, conversation, turn)
     own = {answer[-1].note.model: answer[-1].id for answers in columns.values() for answer in answers}
-    return [own.get(model, record.head_id) for model in models]
+    return [own.get(model, conversation.head_id) for model in models]
 
 
-async def columns_of(store: HistoryStore, record: Conversation, shown: Sequence[Entry]) -> Columns:
+async def columns_of(store: HistoryStore, conversation: Conversation, shown: Sequence[Entry]) -> Columns:
     """Return the answers of all models to the messages among these entries, as far as several are stored."""
     groups = {entry.id: tuple(dict.fromkeys(entry.note.compared)) for entry in shown if entry.note.compared}
     groups = {id_: ids for id_, ids in groups.items() if id_ in ids and len(ids) <= MOST_MODELS}
@@ -150,21 +152,21 @@ async def columns_of(store: HistoryStore, record: Conversation, shown: Sequence[
         if entry.id in groups:
             turns[entry.id] = [entry, *takewhile(lambda one: not is_prompt(one), islice(shown, number + 1, None))]
     others = {id_ for ids in groups.values() for id_ in ids} - turns.keys()
-    messages = await store.find(record, ids=others, most_bytes=VIEW_BYTES) if others else ()
+    messages = await store.find(conversation, ids=others, most_bytes=VIEW_BYTES) if others else ()
     left, room = MOST_FOLLOWING, VIEW_BYTES
     for message in reversed(messages):
         if left <= 0 or room <= 0:
             break
-        ids = await store.following(record, message.id)
+        ids = await store.following(conversation, message.id)
         left -= len(ids)
-        turns[message.id] = turn = await _turn_of(store, record, message, ids, room)
+        turns[message.id] = turn = await _turn_of(store, conversation, message, ids, room)
         room -= sum(count_bytes(entry.message) for entry in turn)
     columns = {id_: [turns[one] for one in ids if one in turns] for id_, ids in groups.items()}
     return {id_: answers for id_, answers in columns.items() if len(answers) > 1}
 
 
 async def _turn_of(
-    store: HistoryStore, record: Conversation, message: Entry, ids: Sequence[str], most_bytes: int
+    store: HistoryStore, conversation: Conversation, message: Entry, ids: Sequence[str], most_bytes: int
 ) -> Sequence[Entry]:
     """Return a message and what follows it last, up to the next message. `ids` are those of it and all after it.
 
@@ -172,7 +174,7 @@ async def _turn_of(
     """
     following, at, size = defaultdict[str | None, list[Entry]](list), 1, 0
     while at < min(len(ids), MOST_ENTRIES) and size < most_bytes:
-        page = await store.find(record, ids=ids[at : at + PAGE], most_bytes=most_bytes - size)
+        page = await store.find(conversation, ids=ids[at : at + PAGE], most_bytes=most_bytes - size)
         if not page:  # deleted meanwhile
             break
         at += len(page)
@@ -257,7 +259,7 @@ class ColumnsTurn:
 
     @property
     def is_shown(self) -> bool:
-        """Implement `GrowingTurn.is_shown`. One that fails leaves the chat to the next (`SharedRecord`)."""
+        """Implement `GrowingTurn.is_shown`. One that fails leaves the chat to the next (`SharedConversation`)."""
         turn = self.turn(0.0)
         return not _has_failed(turn) or all(map(_has_failed, turn.columns))
 

@@ -96,9 +96,9 @@ class StorageQuota:
             guests = await self._oldest_guests(excess, tried)
             if not guests:
                 raise Limited(_FULL)
-            for owner, records in guests.items():
+            for owner, conversations in guests.items():
                 tried.add(owner)
-                await self._delete_guest(owner, records)
+                await self._delete_guest(owner, conversations)
 
     async def _check_visitor(self, limits: PublicSettings, visitor: Visitor, size: int) -> None:
         """Raise `Limited` if a visitor with a cookie, or all visitors at their address, would have too much."""
@@ -135,27 +135,27 @@ class StorageQuota:
                 break
             if owner in tried or self._reserved[owner]:
                 continue
-            records = await self._records(owner)
-            if records and not any([await self._is_answered(record) for record in records]):
-                found[owner] = records
+            conversations = await self._conversations(owner)
+            if conversations and not any([await self._is_answered(conversation) for conversation in conversations]):
+                found[owner] = conversations
                 missing -= size + files.get(owner, 0)
         return found if missing <= 0 else {}
 
-    async def _is_answered(self, record: Conversation) -> bool:
-        return self._is_in_use(record.id) or await self._store.runs.would_lose(record)
+    async def _is_answered(self, conversation: Conversation) -> bool:
+        return self._is_in_use(conversation.id) or await self._store.runs.would_lose(conversation)
 
-    async def _records(self, owner: str) -> Sequence[Conversation]:
+    async def _conversations(self, owner: str) -> Sequence[Conversation]:
         """Return all conversations of a guest. Each has an expiry."""
         found, seen = list[Conversation](), set[str]()
         while page := await self._store.retention.expiring(FAR_FUTURE, owners=owner, limit=PAGE, skip=seen):
-            seen.update(record.id for record in page)
-            found += [record for record in page if record.owner == owner]
+            seen.update(conversation.id for conversation in page)
+            found += [conversation for conversation in page if conversation.owner == owner]
         return found
 
-    async def _delete_guest(self, owner: str, records: Sequence[Conversation]) -> None:
+    async def _delete_guest(self, owner: str, conversations: Sequence[Conversation]) -> None:
         """Delete a guest's conversations and files, unless the guest is back."""
         try:
-            await delete_unused(self._store, self._media, owner, records, self._is_in_use)
+            await delete_unused(self._store, self._media, owner, conversations, self._is_in_use)
         except HistoryError as error:
             log.warning("a guest's conversations could not be deleted: %s", error)
 

@@ -22,58 +22,58 @@ VIEW_BYTES = 4_000_000
 TEMPORARY_GONE = _("The temporary chat is over, so this message was not sent. Your text stays here.")
 
 
-async def record_of(
-    store: HistoryStore, conversation: str | None, owner: str, message: MessageId = NO_MESSAGE_ID
+async def conversation_of(
+    store: HistoryStore, conversation_id: str | None, owner: str, message: MessageId = NO_MESSAGE_ID
 ) -> Conversation:
     """Return the stored conversation, or a new one that begins with this message if there is none.
 
     Raises `Conflict` if a temporary one is gone: what is meant for it must not be stored.
     """
-    if conversation is not None and is_temporary(conversation):
+    if conversation_id is not None and is_temporary(conversation_id):
         try:
-            return await store.get(conversation, owner=owner)
+            return await store.get(conversation_id, owner=owner)
         except NotFound as error:
             raise Conflict(TEMPORARY_GONE) from error
-    if conversation is not None:
+    if conversation_id is not None:
         with suppress(NotFound):
-            return await store.get(conversation, owner=owner)
+            return await store.get(conversation_id, owner=owner)
     return Conversation(id=message.conversation(owner), owner=owner) if message.value else Conversation(owner=owner)
 
 
 async def newest_entries(
-    store: HistoryStore, owner: str, conversation: str | None, window: int
+    store: HistoryStore, owner: str, conversation_id: str | None, window: int
 ) -> tuple[Conversation, list[Entry], bool]:
-    """Return the record, enough entries for `window` bubbles, and True if there are older ones. Raises `NotFound`."""
-    if conversation is None:
+    """Return the conversation, entries for `window` bubbles, and True if there are older ones. Raises `NotFound`."""
+    if conversation_id is None:
         raise NotFound("there is no conversation")
-    record = await store.get(conversation, owner=owner)
-    return record, *await entries_before(store, record, window)
+    conversation = await store.get(conversation_id, owner=owner)
+    return conversation, *await entries_before(store, conversation, window)
 
 
-async def entries_before(store: HistoryStore, record: Conversation, window: int) -> tuple[list[Entry], bool]:
-    """Return enough entries for `window` bubbles before the head of `record`, and True if there are older ones.
+async def entries_before(store: HistoryStore, conversation: Conversation, window: int) -> tuple[list[Entry], bool]:
+    """Return enough entries for `window` bubbles before the head of `conversation`, and True if there are older ones.
 
     There are fewer if they are long. Raises `NotFound`.
     """
     most = window * 2  # a question and its answer show at least one bubble each
-    entries = await store.history(record, limit=most, most_bytes=VIEW_BYTES * window // WINDOW)
+    entries = await store.history(conversation, limit=most, most_bytes=VIEW_BYTES * window // WINDOW)
     return entries, bool(entries) and entries[0].parent_id is not None
 
 
-async def newest_first(store: HistoryStore, record: Conversation) -> AsyncGenerator[Entry]:
-    """Yield the entries that lead to the head of `record`, the newest first. Reads them in pieces that grow."""
+async def newest_first(store: HistoryStore, conversation: Conversation) -> AsyncGenerator[Entry]:
+    """Yield the entries that lead to the head of `conversation`, the newest first. Reads them in pieces that grow."""
     page = PAGE
-    while record.head_id is not None:
-        entries = await store.history(record, limit=page, most_bytes=PAGE_BYTES)
+    while conversation.head_id is not None:
+        entries = await store.history(conversation, limit=page, most_bytes=PAGE_BYTES)
         for entry in reversed(entries):
             yield entry
-        record, page = replace(record, head_id=entries[0].parent_id), min(page * 4, LARGEST_PAGE)
+        conversation, page = replace(conversation, head_id=entries[0].parent_id), min(page * 4, LARGEST_PAGE)
 
 
-async def last_turn(store: HistoryStore, record: Conversation) -> list[Entry]:
+async def last_turn(store: HistoryStore, conversation: Conversation) -> list[Entry]:
     """Return the entries from the visitor's last message on, or all if there is none. Raises `NotFound`."""
     turn = list[Entry]()
-    async with aclosing(newest_first(store, record)) as entries:
+    async with aclosing(newest_first(store, conversation)) as entries:
         async for entry in entries:
             turn.append(entry)
             if is_prompt(entry):
@@ -81,16 +81,16 @@ async def last_turn(store: HistoryStore, record: Conversation) -> list[Entry]:
     return turn[::-1]
 
 
-async def entries_of_turn(store: HistoryStore, record: Conversation, message: str) -> list[Entry]:
+async def entries_of_turn(store: HistoryStore, conversation: Conversation, message: str) -> list[Entry]:
     """Return a visitor's message on the shown branch and what follows it up to the next one. Raises `NotFound`.
 
     No other message is read.
     """
-    ids = await store.following(record, message)
-    turn = [*await store.find(record, ids=[message])] if record.head_id in ids else list[Entry]()
+    ids = await store.following(conversation, message)
+    turn = [*await store.find(conversation, ids=[message])] if conversation.head_id in ids else list[Entry]()
     if not any(map(is_prompt, turn)):
         raise NotFound(NO_ENTRY)
-    async with aclosing(_after(store, record, ids)) as later:
+    async with aclosing(_after(store, conversation, ids)) as later:
         async for entry in later:
             if is_prompt(entry):
                 break
@@ -98,20 +98,20 @@ async def entries_of_turn(store: HistoryStore, record: Conversation, message: st
     return turn
 
 
-async def _after(store: HistoryStore, record: Conversation, ids: Sequence[str]) -> AsyncGenerator[Entry]:
+async def _after(store: HistoryStore, conversation: Conversation, ids: Sequence[str]) -> AsyncGenerator[Entry]:
     """Yield the entries of the shown branch after the first of `ids`, which are all that follow it, and itself."""
-    if not record.branches:
+    if not conversation.branches:
         at = 1
-        while page := await store.find(record, ids=ids[at : at + PAGE], most_bytes=PAGE_BYTES):
+        while page := await store.find(conversation, ids=ids[at : at + PAGE], most_bytes=PAGE_BYTES):
             for entry in page:
                 yield entry
             at += len(page)
         return
     last: str | None = ids[0]
-    while last != record.head_id:
-        nexts, last = await store.find(record, after=[last], most_bytes=VIEW_BYTES), None
+    while last != conversation.head_id:
+        nexts, last = await store.find(conversation, after=[last], most_bytes=VIEW_BYTES), None
         for entry in nexts:
-            if len(nexts) == 1 or record.head_id in await store.following(record, entry.id):
+            if len(nexts) == 1 or conversation.head_id in await store.following(conversation, entry.id):
                 yield entry
                 last = entry.id
                 break
@@ -127,11 +127,11 @@ def last_prompt(entries: Sequence[Entry], entry_id: str) -> Entry:
     return last
 
 
-async def waits_for_answer(store: HistoryStore, record: Conversation) -> bool:
+async def waits_for_answer(store: HistoryStore, conversation: Conversation) -> bool:
     """Return True if the last answer is suspended and waits for a person. The note of the last message says so."""
-    if not record.revision:  # not stored yet
+    if not conversation.revision:  # not stored yet
         return False
     with suppress(NotFound):
-        newest = await store.history(record, limit=1)
+        newest = await store.history(conversation, limit=1)
         return bool(newest) and newest[-1].note.ended == "suspended"
     return False

@@ -67,9 +67,9 @@ class TemporaryChats:
         return await chat.store.save(Conversation(id=chat.id, owner=chat.owner))
 
     @contextmanager
-    def beginning(self, owner: str, conversation: str) -> Generator[None]:
+    def beginning(self, owner: str, conversation_id: str) -> Generator[None]:
         """Keep a new chat while its first message is prepared, however long that takes. Leave it if that fails."""
-        chat = self._memory.get(conversation, owner)
+        chat = self._memory.get(conversation_id, owner)
         chat.is_beginning = True
         try:
             yield
@@ -83,14 +83,14 @@ class TemporaryChats:
         """Return the ids of this owner's chats."""
         return [chat.id for chat in self._memory.of(owner)]
 
-    def keep(self, owner: str, conversation: str) -> None:
+    def keep(self, owner: str, conversation_id: str) -> None:
         """Note that a page shows this chat. Raises `NotFound`."""
-        chat = self._memory.get(conversation, owner)
+        chat = self._memory.get(conversation_id, owner)
         chat.asked_at, chat.is_left = self._clock(), False
 
-    def leave(self, owner: str, conversation: str) -> None:
+    def leave(self, owner: str, conversation_id: str) -> None:
         """Note that no page shows this chat. It stays for a while unless its owner begins others. Raises `NotFound`."""
-        self._memory.get(conversation, owner).is_left = True
+        self._memory.get(conversation_id, owner).is_left = True
 
     def erase_all(self, owner: str) -> None:
         """Erase all chats of this owner."""
@@ -142,13 +142,13 @@ class TemporaryChats:
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
 
-    async def _wait_for_ends(self, conversation: str, running: Sequence[LiveRun]) -> None:
+    async def _wait_for_ends(self, conversation_id: str, running: Sequence[LiveRun]) -> None:
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(STOP_SECONDS):
                     await asyncio.gather(*(live.wait_for_end() for live in running))
         finally:
-            del self._memory.ending[conversation]
+            del self._memory.ending[conversation_id]
 
     def _sweep_later(self) -> None:
         loop = asyncio.get_running_loop()

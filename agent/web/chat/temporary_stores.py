@@ -46,9 +46,9 @@ NO_LINKS = _("A temporary chat can't be shared: nothing of it is stored.")
 FULL = _("There is no room for temporary chats at the moment. Try again in a minute, or begin a new chat.")
 
 
-def is_temporary(conversation: str | None) -> bool:
+def is_temporary(conversation_id: str | None) -> bool:
     """Return True for the id of a temporary chat."""
-    return conversation is not None and conversation.startswith(PREFIX)
+    return conversation_id is not None and conversation_id.startswith(PREFIX)
 
 
 def new_temporary_id() -> str:
@@ -105,17 +105,17 @@ class TemporaryMemory:
         self.chats[chat.id] = chat
         return chat
 
-    def get(self, conversation: str, owner: str) -> TemporaryChat:
+    def get(self, conversation_id: str, owner: str) -> TemporaryChat:
         """Return this owner's chat. Raises `NotFound`."""
-        chat = self.chats.get(conversation)
+        chat = self.chats.get(conversation_id)
         if chat is None or chat.owner != owner:
             raise NotFound(NO_CONVERSATION)
         return chat
 
-    def to_write(self, conversation: str, owner: str) -> TemporaryChat:
+    def to_write(self, conversation_id: str, owner: str) -> TemporaryChat:
         """Return this owner's chat for an answer to write to. Raises `NotFound`."""
-        ending = self.ending.get(conversation)
-        return ending if ending is not None and ending.owner == owner else self.get(conversation, owner)
+        ending = self.ending.get(conversation_id)
+        return ending if ending is not None and ending.owner == owner else self.get(conversation_id, owner)
 
     def of(self, owner: str) -> list[TemporaryChat]:
         """Return the chats of this owner, the oldest first."""
@@ -127,10 +127,10 @@ class TemporaryMemory:
 
     @contextmanager
     def growing(
-        self, conversation: str, owner: str, entries: Sequence[Entry], events: RunEvents | None
+        self, conversation_id: str, owner: str, entries: Sequence[Entry], events: RunEvents | None
     ) -> Generator[TemporaryChat]:
         """Give the chat to store these in, and count their bytes then. Raises `NotFound` and `Limited`."""
-        chat, size = self.to_write(conversation, owner), size_in_memory(entries, events)
+        chat, size = self.to_write(conversation_id, owner), size_in_memory(entries, events)
         if (entries or events) and size > self.room():
             raise Limited(FULL)
         yield chat
@@ -210,27 +210,27 @@ class TemporaryStore:
     """A `HistoryStore`. The ids of conversations decide where a call goes; a call without one knows the kept ones."""
 
     def __init__(self, store: HistoryStore, memory: TemporaryMemory) -> None:
-        self._kept, self._memory = store, memory
+        self._store, self._memory = store, memory
         self.is_shared, self.list, self.search = store.is_shared, store.list, store.search
         self.runs: RunStore = _Runs(store.runs, memory)
         self.links: LinkStore = _Links(store.links, memory)
         self.retention: RetentionStore = _Retention(store.retention, memory)
 
     async def save(
-        self, record: Conversation, entries: Sequence[Entry] = (), events: RunEvents | None = None
+        self, conversation: Conversation, entries: Sequence[Entry] = (), events: RunEvents | None = None
     ) -> Conversation:
         """Implement `HistoryStore.save`. Raises `Limited` if a temporary chat needs more memory than there is."""
-        if not is_temporary(record.id):
-            return await self._kept.save(record, entries, events)
-        with self._memory.growing(record.id, record.owner, entries, events) as chat:
-            return await chat.store.save(record, entries, events)
+        if not is_temporary(conversation.id):
+            return await self._store.save(conversation, entries, events)
+        with self._memory.growing(conversation.id, conversation.owner, entries, events) as chat:
+            return await chat.store.save(conversation, entries, events)
 
-    async def remove(self, record: Conversation, entry_ids: Collection[str]) -> Conversation:
-        if not is_temporary(record.id):
-            return await self._kept.remove(record, entry_ids)
-        chat = self._memory.get(record.id, record.owner)
-        gone = await chat.store.find(record, ids=entry_ids)
-        removed = await chat.store.remove(record, entry_ids)
+    async def remove(self, conversation: Conversation, entry_ids: Collection[str]) -> Conversation:
+        if not is_temporary(conversation.id):
+            return await self._store.remove(conversation, entry_ids)
+        chat = self._memory.get(conversation.id, conversation.owner)
+        gone = await chat.store.find(conversation, ids=entry_ids)
+        removed = await chat.store.remove(conversation, entry_ids)
         chat.text_bytes -= size_in_memory(gone)
         return removed
 
@@ -238,31 +238,33 @@ class TemporaryStore:
         return await self._of(conversation_id, owner).get(conversation_id, owner=owner)
 
     async def history(
-        self, record: Conversation, *, limit: int | None = None, most_bytes: int | None = None
+        self, conversation: Conversation, *, limit: int | None = None, most_bytes: int | None = None
     ) -> list[Entry]:
-        return await self._of(record.id, record.owner).history(record, limit=limit, most_bytes=most_bytes)
+        return await self._of(conversation.id, conversation.owner).history(
+            conversation, limit=limit, most_bytes=most_bytes
+        )
 
-    async def entries(self, record: Conversation) -> Sequence[Entry]:
+    async def entries(self, conversation: Conversation) -> Sequence[Entry]:
         with suppress(NotFound):
-            return await self._of(record.id, record.owner).entries(record)
+            return await self._of(conversation.id, conversation.owner).entries(conversation)
         return []
 
     async def find(
         self,
-        record: Conversation,
+        conversation: Conversation,
         *,
         ids: Collection[str] = (),
         after: Collection[str | None] = (),
         most_bytes: int | None = None,
     ) -> Sequence[Entry]:
         with suppress(NotFound):
-            store = self._of(record.id, record.owner)
-            return await store.find(record, ids=ids, after=after, most_bytes=most_bytes)
+            store = self._of(conversation.id, conversation.owner)
+            return await store.find(conversation, ids=ids, after=after, most_bytes=most_bytes)
         return []
 
-    async def following(self, record: Conversation, entry_id: str | None) -> Sequence[str]:
+    async def following(self, conversation: Conversation, entry_id: str | None) -> Sequence[str]:
         with suppress(NotFound):
-            return await self._of(record.id, record.owner).following(record, entry_id)
+            return await self._of(conversation.id, conversation.owner).following(conversation, entry_id)
         return []
 
     async def label(
@@ -282,24 +284,24 @@ class TemporaryStore:
 
     async def aclose(self) -> None:
         self._memory.chats.clear()
-        await self._kept.aclose()
+        await self._store.aclose()
 
-    def _of(self, conversation: str, owner: str) -> HistoryStore:
+    def _of(self, conversation_id: str, owner: str) -> HistoryStore:
         """Return the store of this conversation. Raises `NotFound` for a temporary one that is gone or not theirs."""
-        return self._memory.get(conversation, owner).store if is_temporary(conversation) else self._kept
+        return self._memory.get(conversation_id, owner).store if is_temporary(conversation_id) else self._store
 
 
 class _Runs:
     """The `RunStore` of both. Of temporary ones, all is known to the process that writes them, which has no lease."""
 
     def __init__(self, kept: RunStore, memory: TemporaryMemory) -> None:
-        self._kept, self._memory = kept, memory
+        self._store, self._memory = kept, memory
         self.unfinished, self.hold, self.look, self.would_lose = kept.unfinished, kept.hold, kept.look, kept.would_lose
 
     async def append(self, events: RunEvents) -> None:
         """Implement `RunStore.append`. Raises `Limited` like `TemporaryStore.save`."""
         if not is_temporary(events.conversation_id):
-            return await self._kept.append(events)
+            return await self._store.append(events)
         with self._memory.growing(events.conversation_id, events.owner, (), events) as chat:
             await chat.store.runs.append(events)
 
@@ -307,33 +309,33 @@ class _Runs:
         for chat in self._memory.of(owner):
             with suppress(NotFound):
                 return await chat.store.runs.events(run_id, owner=owner, after=after)
-        return await self._kept.events(run_id, owner=owner, after=after)
+        return await self._store.events(run_id, owner=owner, after=after)
 
     async def remove(self, before: datetime) -> int:
         chats = [*self._memory.chats.values()]
-        return sum([await chat.store.runs.remove(before) for chat in chats]) + await self._kept.remove(before)
+        return sum([await chat.store.runs.remove(before) for chat in chats]) + await self._store.remove(before)
 
 
 class _Links:
     """The `LinkStore` of the kept conversations. Temporary ones have no links."""
 
     def __init__(self, kept: LinkStore, memory: TemporaryMemory) -> None:
-        self._kept, self._memory = kept, memory
+        self._store, self._memory = kept, memory
         self.get, self.remove = kept.get, kept.remove
 
     async def put(self, link: Link, *, most: int | None = None) -> None:
         """Implement `LinkStore.put`. Raises `InputError` for a temporary chat."""
         self._refuse(link.conversation_id, link.owner)
-        await self._kept.put(link, most=most)
+        await self._store.put(link, most=most)
 
     async def of(self, conversation_id: str, *, owner: str) -> Sequence[Link]:
         """Implement `LinkStore.of`. Raises `InputError` for a temporary chat."""
         self._refuse(conversation_id, owner)
-        return await self._kept.of(conversation_id, owner=owner)
+        return await self._store.of(conversation_id, owner=owner)
 
-    def _refuse(self, conversation: str, owner: str) -> None:
-        if is_temporary(conversation):
-            self._memory.get(conversation, owner)
+    def _refuse(self, conversation_id: str, owner: str) -> None:
+        if is_temporary(conversation_id):
+            self._memory.get(conversation_id, owner)
             raise InputError(NO_LINKS)
 
 
@@ -341,19 +343,23 @@ class _Retention:
     """The `RetentionStore` of the kept conversations. A single temporary one can be hidden and erased, too."""
 
     def __init__(self, kept: RetentionStore, memory: TemporaryMemory) -> None:
-        self._kept, self._memory = kept, memory
+        self._store, self._memory = kept, memory
         self.time, self.expiring, self.add_expiry, self.wipe = kept.time, kept.expiring, kept.add_expiry, kept.wipe
         self.size, self.sizes, self.texts, self.erase_unused = kept.size, kept.sizes, kept.texts, kept.erase_unused
 
-    async def set_expiry(self, record: Conversation, expires_at: datetime | None) -> bool:
+    async def set_expiry(self, conversation: Conversation, expires_at: datetime | None) -> bool:
         with suppress(NotFound):
-            return await self._of(record).set_expiry(record, expires_at)
+            return await self._of(conversation).set_expiry(conversation, expires_at)
         return False
 
-    async def erase(self, record: Conversation) -> bool:
+    async def erase(self, conversation: Conversation) -> bool:
         with suppress(NotFound):
-            return await self._of(record).erase(record)
+            return await self._of(conversation).erase(conversation)
         return False
 
-    def _of(self, record: Conversation) -> RetentionStore:
-        return self._memory.get(record.id, record.owner).store.retention if is_temporary(record.id) else self._kept
+    def _of(self, conversation: Conversation) -> RetentionStore:
+        return (
+            self._memory.get(conversation.id, conversation.owner).store.retention
+            if is_temporary(conversation.id)
+            else self._store
+        )

@@ -122,20 +122,22 @@ def _number_of(title: str) -> int:
 # A title that is only the first words of such a message follows. One that somebody or a model wrote stays.
 
 
-async def rename(store: HistoryStore, record: Conversation, first: Entry, begins: Sequence[Entry] | None = None) -> str:
+async def rename(
+    store: HistoryStore, conversation: Conversation, first: Entry, begins: Sequence[Entry] | None = None
+) -> str:
     """Let the title of the conversation follow `first`, with which it begins now, and return the title.
 
     `begins` are all messages with which it has begun. They are read if they are needed and not given.
     """
-    words, title = first_words(first), record.title
+    words, title = first_words(first), conversation.title
     if not title or words in ("", title, without_number(title)):
         return title
     if begins is None:
-        begins = await store.find(record, after=[None], most_bytes=VIEW_BYTES)
+        begins = await store.find(conversation, after=[None], most_bytes=VIEW_BYTES)
     earlier = all_first_words(begins)
     if not earlier & {title, without_number(title)}:
         return title
-    return (await store.label(record.id, owner=record.owner, title=words, instead_of=title)).title
+    return (await store.label(conversation.id, owner=conversation.owner, title=words, instead_of=title)).title
 
 
 SECONDS = 20.0
@@ -159,34 +161,34 @@ class Titles:
         self._store, self._models = store, models
         self._tasks, self._expected, self._is_closed = set[asyncio.Task[None]](), set[str](), False
 
-    def is_wanted(self, record: Conversation, spec: ModelSpec) -> bool:
+    def is_wanted(self, conversation: Conversation, spec: ModelSpec) -> bool:
         """Return True for a new conversation if the model can write a title.
 
         A model in this process has few places for requests, and the visitor's next message would wait for one. A model
         that always reasons would reach the limit before the title.
         """
-        return self._is_on and not record.revision and spec.provider != "llama.cpp" and not spec.always_reasons
+        return self._is_on and not conversation.revision and spec.provider != "llama.cpp" and not spec.always_reasons
 
-    def expect(self, conversation: str) -> None:
+    def expect(self, conversation_id: str) -> None:
         """Count the title of this conversation as pending. The end of its first run calls `begin`."""
-        self._expected.add(conversation)
+        self._expected.add(conversation_id)
 
-    def is_pending(self, conversation: str) -> bool:
+    def is_pending(self, conversation_id: str) -> bool:
         """Return True until the title of this conversation is written, or cannot be."""
-        return conversation in self._expected
+        return conversation_id in self._expected
 
-    def begin(self, visitor: Visitor, record: Conversation, model: str, run: Run) -> None:
+    def begin(self, visitor: Visitor, conversation: Conversation, model: str, run: Run) -> None:
         """Let the model write the title of this conversation, if its first run has ended with an answer."""
         result = run.result
         if self._is_closed or result is None or result.finish_reason != "stop" or not result.text:
-            self._expected.discard(record.id)
+            self._expected.discard(conversation.id)
             return
         # The end of a run must not pass its context on.
-        work = self._write(visitor, record, model, result.text)
+        work = self._write(visitor, conversation, model, result.text)
         task = asyncio.create_task(work, context=Context())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(lambda _: self._expected.discard(record.id))
+        task.add_done_callback(lambda _: self._expected.discard(conversation.id))
 
     async def aclose(self) -> None:
         """Cancel the requests."""
@@ -196,12 +198,14 @@ class Titles:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def _write(self, visitor: Visitor, record: Conversation, model: str, answer: str) -> None:
+    async def _write(self, visitor: Visitor, conversation: Conversation, model: str, answer: str) -> None:
         try:
             async with asyncio.timeout(SECONDS):
-                title = await self._ask(visitor, model, record.title, answer)
+                title = await self._ask(visitor, model, conversation.title, answer)
             if title:
-                await self._store.label(record.id, owner=record.owner, title=title, instead_of=record.title)
+                await self._store.label(
+                    conversation.id, owner=conversation.owner, title=title, instead_of=conversation.title
+                )
         except (AgentError, OSError) as error:  # TimeoutError is an OSError
             log.warning("a title could not be written: %s", error or "it took too long")
         except Exception:

@@ -207,37 +207,42 @@ class ChatViews:
     ) -> None:
         self._store, self._running, self._replies, self._name_of = store, running, replies, name_of
 
-    async def view(self, owner: str, conversation: str | None, window: int = WINDOW) -> ChatView:
+    async def view(self, owner: str, conversation_id: str | None, window: int = WINDOW) -> ChatView:
         """Return the newest turns of a stored conversation. It is missing if this owner does not have it."""
-        live = await self._running.get(conversation, owner)
+        live = await self._running.get(conversation_id, owner)
         while True:
             if isinstance(live, AnswersTogether):
                 await live.is_stored.wait()
             try:
-                record, entries, has_earlier = await newest_entries(self._store, owner, conversation, window)
+                conversation, entries, has_earlier = await newest_entries(self._store, owner, conversation_id, window)
             except NotFound:
                 return ChatView(is_missing=True)
-            around, columns = await self._around(record, entries), await columns_of(self._store, record, entries)
-            before, live = live, await self._running.get(conversation, owner)
+            around, columns = (
+                await self._around(conversation, entries),
+                await columns_of(self._store, conversation, entries),
+            )
+            before, live = live, await self._running.get(conversation_id, owner)
             if live is before:
                 break  # otherwise an answer has begun or ended meanwhile, and the entries can lack its end
         if live is not None:
-            running = await TURNS.run(_running_turn, live, record, entries, around, columns, self._name_of)
-            before = with_summary(running.before, record.summary)
+            running = await TURNS.run(_running_turn, live, conversation, entries, around, columns, self._name_of)
+            before = with_summary(running.before, conversation.summary)
             return ChatView(turns=before, has_earlier=has_earlier, live=live)
-        hidden = await hidden_after(self._store, record, around)
-        turns = await self._turns(record, entries, around, columns, self._replies.get(conversation))
-        turns = with_summary(turns, record.summary)
+        hidden = await hidden_after(self._store, conversation, around)
+        turns = await self._turns(conversation, entries, around, columns, self._replies.get(conversation_id))
+        turns = with_summary(turns, conversation.summary)
         return ChatView(turns=turns, has_earlier=has_earlier, hidden=hidden)
 
-    async def with_turn(self, owner: str, conversation: str, before: str = "", window: int = WINDOW) -> ChatView:
+    async def with_turn(self, owner: str, conversation_id: str, before: str = "", window: int = WINDOW) -> ChatView:
         """Return a view with a complete turn, if there is one: of the newest turns, or of those before this message.
 
         Raises `NotFound`.
         """
         while True:
             read = (
-                self._earlier(owner, conversation, before, window) if before else self.view(owner, conversation, window)
+                self._earlier(owner, conversation_id, before, window)
+                if before
+                else self.view(owner, conversation_id, window)
             )
             view = await read
             if view.is_missing:
@@ -246,45 +251,45 @@ class ChatViews:
                 return view
             window *= 4  # a turn can have hundreds of messages
 
-    async def _earlier(self, owner: str, conversation: str, before: str, window: int) -> ChatView:
-        record = await self._store.get(conversation, owner=owner)
-        if not any(map(is_prompt, await self._store.find(record, ids=[before]))):
+    async def _earlier(self, owner: str, conversation_id: str, before: str, window: int) -> ChatView:
+        conversation = await self._store.get(conversation_id, owner=owner)
+        if not any(map(is_prompt, await self._store.find(conversation, ids=[before]))):
             raise NotFound(NO_ENTRY)
-        entries, has_earlier = await entries_before(self._store, replace(record, head_id=before), window + 1)
-        columns = await columns_of(self._store, record, entries)
-        turns = await self._turns(record, entries, await self._around(record, entries), columns)
-        turns = with_summary(turns, record.summary)
+        entries, has_earlier = await entries_before(self._store, replace(conversation, head_id=before), window + 1)
+        columns = await columns_of(self._store, conversation, entries)
+        turns = await self._turns(conversation, entries, await self._around(conversation, entries), columns)
+        turns = with_summary(turns, conversation.summary)
         return ChatView(turns=turns[:-1], has_earlier=has_earlier)
 
-    async def turn(self, owner: str, conversation: str, message: str) -> ConversationTurn:
+    async def turn(self, owner: str, conversation_id: str, message: str) -> ConversationTurn:
         """Return the turn of the shown branch that begins with this message. Raises `NotFound`."""
-        if (live := await self._running.get(conversation, owner)) is not None:
+        if (live := await self._running.get(conversation_id, owner)) is not None:
             turn = (await self.running_turn(live)).turn(monotonic())
             if turn.user is not None and turn.user.id == message:
                 return turn
-        entries = await entries_of_turn(self._store, await self._store.get(conversation, owner=owner), message)
+        entries = await entries_of_turn(self._store, await self._store.get(conversation_id, owner=owner), message)
         return (await TURNS.run(to_turns, entries))[0]
 
-    async def tree(self, owner: str, conversation: str) -> tuple[list[BranchRow], bool]:
+    async def tree(self, owner: str, conversation_id: str) -> tuple[list[BranchRow], bool]:
         """Return the versions in a conversation, see `read_tree`. Raises `NotFound`."""
-        rows, is_cut = await read_tree(self._store, await self._store.get(conversation, owner=owner))
+        rows, is_cut = await read_tree(self._store, await self._store.get(conversation_id, owner=owner))
         return [replace(row, model=self._name_of(row.model) if row.model else "") for row in rows], is_cut
 
     async def find(
-        self, owner: str, conversation: str, query: str, before: str = ""
+        self, owner: str, conversation_id: str, query: str, before: str = ""
     ) -> tuple[list[MessageHit], str | None]:
         """Return the messages of the shown branch with this text, the newest first, and the entry to go on from.
 
         A call reads `FOUND_PAGES` pages, but at least one turn. `before` is what the last call has returned.
         Raises `NotFound`.
         """
-        record: Conversation = await self._store.get(conversation, owner=owner)
+        conversation: Conversation = await self._store.get(conversation_id, owner=owner)
         needle = " ".join(fold(query).split())
-        start = end = before or record.head_id
+        start = end = before or conversation.head_id
         hits, pending, pages = list[MessageHit](), 0, 0
-        record = replace(record, head_id=start)
-        while record.head_id is not None and (pages < FOUND_PAGES or end == start):
-            entries = await self._store.history(record, limit=FOUND_MESSAGES, most_bytes=FOUND_BYTES)
+        conversation = replace(conversation, head_id=start)
+        while conversation.head_id is not None and (pages < FOUND_PAGES or end == start):
+            entries = await self._store.history(conversation, limit=FOUND_MESSAGES, most_bytes=FOUND_BYTES)
             for entry, count in reversed(await LOOKS.run(_counted, entries, needle)):
                 if not is_prompt(entry):
                     pending += count
@@ -292,9 +297,9 @@ class ChatViews:
                 hits += [MessageHit(entry.id, True, pending)] if pending else []
                 hits += [MessageHit(entry.id, False, count)] if count else []
                 pending, end = 0, entry.parent_id
-            record = replace(record, head_id=entries[0].parent_id)
+            conversation = replace(conversation, head_id=entries[0].parent_id)
             pages += 1
-        return hits, end if record.head_id is not None else None
+        return hits, end if conversation.head_id is not None else None
 
     async def running_turn(self, live: RunningAnswer) -> RunningTurn | ColumnsTurn:
         """Return the turn of an answer that is being written, or that has just ended."""
@@ -302,16 +307,19 @@ class ChatViews:
             await live.is_stored.wait()
         while True:
             is_stored = live.is_end_stored
-            record, entries, _ = await newest_entries(self._store, live.owner, live.conversation, WINDOW)
+            conversation, entries, _ = await newest_entries(self._store, live.owner, live.conversation_id, WINDOW)
             if live.is_end_stored == is_stored:
                 break  # otherwise it is not known whether the entries have the end
-        around, columns = await self._around(record, entries), await columns_of(self._store, record, entries)
+        around, columns = (
+            await self._around(conversation, entries),
+            await columns_of(self._store, conversation, entries),
+        )
         shown = around, columns, self._name_of
-        return await TURNS.run(_running_turn, live, record, entries, *shown, is_stored=is_stored)
+        return await TURNS.run(_running_turn, live, conversation, entries, *shown, is_stored=is_stored)
 
     async def _turns(
         self,
-        record: Conversation,
+        conversation: Conversation,
         entries: Sequence[Entry],
         around: Sequence[Entry],
         columns: Columns,
@@ -321,24 +329,24 @@ class ChatViews:
 
         def turns() -> list[ConversationTurn]:
             found = with_versions(to_turns(entries, replies=replies), versions_in(around))
-            return with_columns(with_model_names(found, self._name_of), columns, self._name_of, record.votes)
+            return with_columns(with_model_names(found, self._name_of), columns, self._name_of, conversation.votes)
 
         return await TURNS.run(turns)
 
-    async def _around(self, record: Conversation, shown: Sequence[Entry]) -> Sequence[Entry]:
+    async def _around(self, conversation: Conversation, shown: Sequence[Entry]) -> Sequence[Entry]:
         """Return the versions of the shown questions, and what follows the last entry: the first ones of many bytes.
 
         A conversation without branches has no versions, and needs no read.
         """
-        if not record.branches:
+        if not conversation.branches:
             return ()
         places = {entry.parent_id for entry in shown if is_prompt(entry)}
-        return await self._store.find(record, after={*places, record.head_id}, most_bytes=VIEW_BYTES)
+        return await self._store.find(conversation, after={*places, conversation.head_id}, most_bytes=VIEW_BYTES)
 
 
 def _running_turn(
     live: RunningAnswer,
-    record: Conversation,
+    conversation: Conversation,
     entries: Sequence[Entry],
     around: Sequence[Entry],
     columns: Columns,
@@ -351,10 +359,10 @@ def _running_turn(
     if prompt not in columns:
         live = live.answers[0] if isinstance(live, AnswersTogether) else live
         one = RunningTurn(live, entries, versions_in(around), name_of, is_stored=is_stored)
-        one.before = with_columns(one.before, columns, name_of, record.votes)
+        one.before = with_columns(one.before, columns, name_of, conversation.votes)
         return one
     named = with_model_names(with_versions(to_turns(entries), versions_in(around)), name_of)
-    *before, shown = with_columns(named, columns, name_of, record.votes)
+    *before, shown = with_columns(named, columns, name_of, conversation.votes)
     running = dict[str, RunningTurn]()
     for one in live.answers if isinstance(live, AnswersTogether) else [live]:
         for answer in columns[prompt]:

@@ -223,7 +223,7 @@ class UploadMiddleware:
         kind, options = parse_options_header(headers.get("content-type"))
         if kind != b"multipart/form-data" or not options.get(b"boundary"):
             raise InputError(NOT_UNDERSTOOD)
-        request = _Request(self._uploads, visitor)
+        request = _UploadRequest(self._uploads, visitor)
         request.check(declared_bytes(headers))
         form = UploadForm(
             options[b"boundary"],
@@ -254,12 +254,12 @@ class _Disconnected(Exception):
     """The client disconnected in the middle of its request."""
 
 
-class _Request:
+class _UploadRequest:
     """The bytes of one request so far. They count for the visitor until its files are counted."""
 
     def __init__(self, uploads: UnsentFiles, visitor: str | None) -> None:
         self._uploads, self._visitor, self._counted = uploads, visitor, 0
-        self._most = uploads.limits.mb_per_request
+        self._max_megabytes = uploads.limits.mb_per_request
 
     def check(self, declared: int) -> None:
         """Refuse a body by its declared length, before it is read. Raises `Limited`."""
@@ -280,8 +280,8 @@ class _Request:
         self._counted = 0
 
     def _check_size(self, size: int) -> None:
-        if size > self._most * MB + FORM_OVERHEAD_BYTES:
-            raise Limited(_("At most {most:g} MB can be attached at once.", most=self._most))
+        if size > self._max_megabytes * MB + FORM_OVERHEAD_BYTES:
+            raise Limited(_("At most {most:g} MB can be attached at once.", most=self._max_megabytes))
 
 
 async def _body(receive: Receive) -> AsyncIterator[bytes]:

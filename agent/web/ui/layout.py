@@ -10,7 +10,7 @@ from agent.i18n.translator import LANGUAGES, Translator
 from agent.web.gradio_compat.login import log_in_visitors
 from agent.web.ui.composer.component import Message
 from agent.web.ui.page_text import WIDGETS, keep_days, translated
-from agent.web.ui.settings.component import Settings
+from agent.web.ui.settings.component import SettingsPanel
 
 CALLS = (
     "look",
@@ -80,7 +80,7 @@ class ComposerWidgets:
 class Widgets:
     """All widgets of the page. `login` is there if visitors can log in."""
 
-    settings: Settings
+    settings: SettingsPanel
     login: gr.LoginButton | None
     chat: ChatWidgets
     composer: ComposerWidgets
@@ -130,8 +130,8 @@ def lay_out(title: str, *, sign_of_life: float, login: bool, fleeting: bool, day
     )
 
 
-def _settings(*, login: bool, days: float) -> tuple[Settings, gr.LoginButton | None]:
-    with Settings(elem_id="settings") as settings:  # page.js draws it
+def _settings(*, login: bool, days: float) -> tuple[SettingsPanel, gr.LoginButton | None]:
+    with SettingsPanel(elem_id="settings") as settings:  # page.js draws it
         button = _login_button() if login else None
         if days:
             gr.HTML(f"<p>{static('keep_days')}</p>", elem_id="keep-days", padding=False)

@@ -17,7 +17,7 @@ from typing import Any
 from agent.i18n.translator import LANGUAGES
 from agent.web.ui.composer.component import Composer
 from agent.web.ui.page_text import SCRIPTS, translated
-from agent.web.ui.settings.component import Settings
+from agent.web.ui.settings.component import SettingsPanel
 from agent.web.ui.theme import style
 from agent.web.ui.transcript.component import Transcript
 
@@ -25,9 +25,35 @@ HERE = Path(__file__).parent
 FOLDERS = ("modules", "composer", "transcript")
 FIRST, ENTRY = "modules/gradio.js", "modules/page.js"
 """The module that runs before Gradio, and the one that imports all others."""
-LAZY = tuple("viewer models compare share servers settings gauge prompts attachments annotate order voice".split())
+LAZY = tuple(
+    [
+        "viewer",
+        "models",
+        "compare",
+        "share",
+        "servers",
+        "settings",
+        "gauge",
+        "prompts",
+        "attachments",
+        "annotate",
+        "order",
+        "voice",
+    ]
+)
 """The modules that are loaded when they are used, with a style of the same name."""
-LAZY_PARTS = tuple("preview artifacts contents columns editing python recorder film spoken worklet".split())
+LAZY_PARTS = (
+    "preview",
+    "artifacts",
+    "contents",
+    "columns",
+    "editing",
+    "python",
+    "recorder",
+    "film",
+    "spoken",
+    "worklet",
+)
 """Those of the transcript and of the composer, and others that have no style of their own."""
 NO_DIAGRAMS: Mapping[str, str] = {}
 START = "() => import(document.getElementById('page-module').href)"
@@ -120,7 +146,7 @@ def texts_module(
     said: dict[str, Any] = {**translated(SCRIPTS, language)}
     said["transcript"] = translated(Transcript.LABELS, language)
     said["composer"] = translated(Composer.LABELS, language)
-    said["settings"] = translated(Settings.LABELS, language)
+    said["settings"] = translated(SettingsPanel.LABELS, language)
     values: dict[str, Any] = {"said": said, "language": language, "languages": [*LANGUAGES], "links": links}
     values |= {"diagrams": dict(diagrams), "space": space, "rates": rates, "python": python}
     return "".join(f"export const {name} = {json.dumps(one, ensure_ascii=False)};\n" for name, one in values.items())

@@ -18,7 +18,7 @@ USUAL = {
 """The values that are shown until the server has sent those of the visitor."""
 
 
-class Settings(gr.HTML):
+class SettingsPanel(gr.HTML):
     """Gives handlers what the visitor has set, as a dictionary with the names of `Choices`.
 
     A handler returns the values that change. The value `about` has what is said of each of them: its `info`, whether
@@ -27,7 +27,7 @@ class Settings(gr.HTML):
     """
 
     LABELS: ClassVar = {
-        "settings": N_("Settings"),
+        "settings": N_("SettingsPanel"),
         "hold": N_("Changes apply to your next message."),
         "toggle": N_("Open or close the settings"),
         "system_message": N_("System prompt"),

@@ -1,4 +1,4 @@
-"""The values that a history store keeps: conversations (records), their messages (entries), and notes on these.
+"""The values that a history store keeps: conversations, their messages (entries), and notes on these.
 
 A conversation is a `Conversation` that points at its newest `Entry`; an entry holds one message and points at the entry
 before it. Retry, edit and undo are therefore branches: nothing is overwritten.
@@ -245,7 +245,7 @@ class Conversation:
         return max(self.updated_at, self.imported_at or self.updated_at)
 
     def extended(self, entry: "Entry", open_calls: tuple[str, ...]) -> "Conversation":
-        """Return the record with this entry as its newest, and with the figures of a run that ends with it.
+        """Return the conversation with this entry as its newest, and with the figures of a run that ends with it.
 
         `open_calls` are the ids of the calls without a result after the entry.
         """
@@ -272,10 +272,13 @@ def following_of(entry_id: str, links: Iterable[tuple[str, str | None]]) -> list
 KEPT_FOLLOWS = "An entry that stays, or the head of the conversation, would follow an entry that is removed."
 
 
-def versions_of(records: Iterable[Conversation]) -> set[tuple[str, str, int, float | None]]:
-    """Return the owner, id, revision and end of each record. They differ after a save, and after a new expiry."""
-    ends = ((record, record.expires_at.timestamp() if record.expires_at else None) for record in records)
-    return {(record.owner, record.id, record.revision, end) for record, end in ends}
+def versions_of(conversations: Iterable[Conversation]) -> set[tuple[str, str, int, float | None]]:
+    """Return the owner, id, revision and end of each conversation. They differ after a save, and after a new expiry."""
+    ends = (
+        (conversation, conversation.expires_at.timestamp() if conversation.expires_at else None)
+        for conversation in conversations
+    )
+    return {(conversation.owner, conversation.id, conversation.revision, end) for conversation, end in ends}
 
 
 NO_LINK = _("There is no such link.")
