@@ -148,8 +148,9 @@ class Chat(ExplainsAttributes):
     The conversation grows when a run ends with any reason but `error`: a cancelled, truncated or limited run keeps its
     partial messages. After an `error` the next run starts from the same context as the failed one.
 
-    A second run during a run raises `Busy`, or waits for its turn with `queue=True`. With `enforce_single_run=True`
-    every second run raises `SingleRun` before it does anything. `context` is a conversation to continue.
+    A second run during a run raises `Busy`, or waits for its turn with `queue=True`. With `single_run=True` (or
+    `enforce_single_run`, its name in Koog) every second run raises `SingleRun` before it does anything. `context` is a
+    conversation to continue.
     `Chat("name")` is `Chat(Agent("name"))`.
 
     `Chat(agent, store="sqlite:///chats.db", id="customer-42")` stores the conversation message by message and continues
@@ -174,6 +175,7 @@ class Chat(ExplainsAttributes):
         self,
         agent: Agent | str,
         *,
+        single_run: bool = False,
         enforce_single_run: bool = False,
         queue: bool = False,
         context: Context | None = None,
@@ -191,7 +193,7 @@ class Chat(ExplainsAttributes):
         self._vectors = ChatVectors(embedder, self._history) if embedder else None
         self._index = ChatIndex()
         self._context = Context(session_id=self._history.id) if self._history else read_context(context)
-        self._single_run, self._queue = enforce_single_run, queue
+        self._single_run, self._queue = single_run or enforce_single_run, queue
         self._again: dict[str, Any] = {}  # the options of the last run that resuming it needs, too
         self._has_run = self._closed = False
         self._open_nothing()
@@ -292,7 +294,7 @@ class Chat(ExplainsAttributes):
         """Answer the `pending` questions of the last run and yield the rest of its answer piece by piece.
 
         A stored chat can be resumed in another process, also after a limit. The arguments are as for
-        `Agent.resume`. With `enforce_single_run` this counts as the same run. Raises `InputError` if nothing is pending
+        `Agent.resume`. With `single_run` this counts as the same run. Raises `InputError` if nothing is pending
         or the reply does not fit, `SuspensionError` if the agent has changed, and `Conflict` if another process was
         first.
         """
@@ -408,8 +410,8 @@ class Chat(ExplainsAttributes):
             raise AgentError("This chat is closed. Its messages can still be read.")
         if self._single_run and self._has_run and not same_run:
             raise SingleRun(
-                "This chat is for a single run (enforce_single_run=True) and has had it. Make another Chat for another "
-                "run; to go on in one conversation, make it without enforce_single_run, or give its context to another."
+                "This chat is for a single run (single_run=True) and has had it. Make another Chat for another "
+                "run; to go on in one conversation, make it without single_run, or give its context to another."
             )
 
     def _ensure_loaded(self) -> None:

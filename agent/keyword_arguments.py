@@ -63,7 +63,7 @@ _SYNONYMS: Sequence[tuple[str, str]] = (
     ("temperature", "temp"),
     ("seed", "random_seed"),
     ("stop", "stop_sequences stop_words"),
-    ("enforce_single_run", "single_run enforceSingleRun single_use"),
+    ("single_run", "enforceSingleRun single_use"),
     ("keys", "secret key secret_key signing_key"),
     ("allow", "whitelist hosts domains"),
     ("url", "base_url uri endpoint server_url"),

@@ -94,7 +94,7 @@ PAGE_BYTES = 6000
 """The bytes that a page of a PDF counts, which a provider reads as text and as a picture: about two thousand tokens."""
 BYTES_OF_PAGE = 50_000
 """The bytes of a PDF for each page of which nothing is known."""
-_PAGE, _SHORT_PDF = re.compile(rb"/Type\s*/Page\b"), 1 << 20
+_PDF_PAGE, _SHORT_PDF = re.compile(rb"/Type\s*/Page\b"), 1 << 20
 
 INTERRUPTED = "The call was interrupted and has no result."
 
@@ -282,7 +282,7 @@ def _pages(pdf: bytes) -> int:
 
     Newer files have their objects in compressed streams, and large ones are counted again for each request.
     """
-    found = len(_PAGE.findall(pdf)) if len(pdf) <= _SHORT_PDF else 0
+    found = len(_PDF_PAGE.findall(pdf)) if len(pdf) <= _SHORT_PDF else 0
     return found or 1 + len(pdf) // BYTES_OF_PAGE
 
 

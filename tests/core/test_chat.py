@@ -292,8 +292,9 @@ async def test_runs_queue_in_order(agent: Agent) -> None:
         assert said(chat)[2::2] == [f"{number}." for number in numbers], "each run continued the one before"
 
 
-def test_single_run_refuses_a_second(agent: Agent, server: Running) -> None:
-    with Chat(agent, enforce_single_run=True) as chat:
+@pytest.mark.parametrize("name", ["single_run", "enforce_single_run"])
+def test_single_run_refuses_a_second(agent: Agent, server: Running, name: str) -> None:
+    with Chat(agent, **{name: True}) as chat:
         with pytest.raises(InputError):
             list(chat.query(""))
         assert text(chat.query("!text One.")) == "One.", "a run that never started does not count"

@@ -27,7 +27,7 @@ class SettingsPanel(gr.HTML):
     """
 
     LABELS: ClassVar = {
-        "settings": N_("SettingsPanel"),
+        "settings": N_("Settings"),
         "hold": N_("Changes apply to your next message."),
         "toggle": N_("Open or close the settings"),
         "system_message": N_("System prompt"),
