@@ -18,7 +18,7 @@ from bench.process import started, wait_until_up
 from tests.support.ports import free_port
 from tests.support.scripted_server import Config, running
 
-CONFIG = "[public]\non = true\nlinks = true\nmessages = 200\nmessages_per_address = 200\nmessages_in_all = 1000\n"
+CONFIG = "[public]\non = true\nlinks = true\nmessages = 1000\nmessages_per_address = 1000\nmessages_in_all = 2000\n"
 """A higher rate limit than the default, because the attacks test other limits."""
 MODEL = "Qwen/Qwen3-Omni-30B-A3B-Instruct"
 """A model that takes pictures and sound."""

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic_ai.messages import ToolCallPart
 
+from agent.citations import READ, SEARCH
 from agent.files.sandbox import SandboxJob, SandboxProgram
 from agent.models.catalog import load_catalog
 from agent.rendering.steps import TITLES, tool_title
@@ -269,6 +270,6 @@ def test_own_tools_have_titles() -> None:
     spec = next(iter(load_catalog().models.values()))
     own = [tool.name for tool in (ask_user, *document_tools((), spec))]
     own += [one.__name__ for one in (calculate, current_time, convert_units)]
-    assert TITLES.keys() == set(own)
+    assert TITLES.keys() == {*own, SEARCH, READ}
     titles = {name: tool_title(name) for name in ("set_timer", "mill__grind", "web.run", "__")}
     assert titles == {"set_timer": "Set timer", "mill__grind": "Mill grind", "web.run": "Web.run", "__": "__"}

@@ -18,7 +18,7 @@ const field = make("input", { type: "text", maxlength: "200", "aria-label": said
 const stage = make("div", { class: "stage" }, canvas, field);
 const choices = (/** @type {string} */ name, /** @type {string[]} */ values) => make("div", { class: `${name}s`, role: "radiogroup", "aria-label": said[`annotate_${name}`] },
   ...values.map((value, n) => {
-    const label = name === "tool" ? said[`annotate_${value}`] : said.annotate_colours.split(", ")[n];
+    const label = name === "tool" ? said[`annotate_${value}`] : said.annotate_colours.split(/[,，]\s*/)[n];
     const choice = make("input", { type: "radio", name: `annotate-${name}`, value, checked: !n, "aria-label": label });
     const made = make("label", { class: value, title: label }, choice);
     if (name === "colour") made.style.setProperty("--colour", value);
