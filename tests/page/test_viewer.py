@@ -156,8 +156,19 @@ def test_video_is_sent_as_pictures_and_its_sound(own: App, visit: Visit, server:
     assert red(first.evaluate(PIXEL, [0.5, 0.5]))
     assert red(list(reversed(second.evaluate(PIXEL, [0.5, 0.5]))))
     visitor.ask("!text Seen.")
-    kinds = [part["type"] for part in server.journal()[-1]["body"]["messages"][-1]["content"]]
-    assert sorted(kind for kind in kinds if kind != "text") == ["image_url", "image_url", "input_audio"]
+    assert kinds_sent(server) == ["image_url", "image_url", "input_audio"]
+    page.locator("#composer input[type=file]").set_input_files(
+        [{"name": "again.webm", "mimeType": "video/webm", "buffer": clip}]
+    )
+    visitor.ask("!text Seen again.")  # the message waits for its video
+    assert kinds_sent(server) == ["image_url", "image_url", "input_audio"]
+    expect(files).to_have_count(0)
+
+
+def kinds_sent(server: Running) -> list[str]:
+    """Return the kinds of the files in the last message to the model."""
+    parts = server.journal()[-1]["body"]["messages"][-1]["content"]
+    return sorted(part["type"] for part in parts if part["type"] != "text")
 
 
 def test_video_that_cannot_be_played_is_refused_with_the_text_kept(own: App, visit: Visit) -> None:

@@ -252,14 +252,12 @@ SCRIPTS = {
     "annotate_undo": N_("Undo"),
     "annotate_cancel": N_("Cancel"),
     "annotate_done": N_("Attach"),
-    "film_reading": N_("Taking pictures and sound from {name}…"),
     "film_parts": N_("{name} is sent as {count} pictures with their times, and its sound."),
     "film_pictures": N_(
         "{name} is sent as {count} pictures with their times. It has no sound that this browser can read."
     ),
     "film_empty": N_("{name} has nothing that this model can take. Attach pictures of it."),
     "film_long": N_("{name} is longer than 10 minutes. Attach a shorter part of it."),
-    "film_left": N_("{name} was not attached, because another chat was opened."),
     "film_unreadable": N_("This browser can't play {name}. Save it as MP4 or WebM, and attach it again."),
     "passage_opening": N_("Opening {name}…"),
     "passage_page": N_("{name}, page {number} of {count}"),

@@ -265,6 +265,14 @@ function attachments({ labels, language, root, largest, say, fire, left }) {
     remove.addEventListener("click", (/** @type {Event} */ event) => drop(chip, event));
     return chip;
   };
+  /** A chip of what is not on the server yet. @param {string} name */
+  const waiting = (name) => {
+    const chip = chipOf(name);
+    chip.item.prepend(
+      make("span", { className: "loader", role: "progressbar", "aria-label": labels.uploading, "aria-valuemin": "0", "aria-valuemax": "100" }),
+      make("span", { className: "file-name", title: name, dir: "auto", "data-size": labels.uploading }, name));
+    return chip;
+  };
   const endOf = (/** @type {string} */ name) => /\.(\w{1,4})$/.exec(name)?.[1].toUpperCase() ?? "…";
   /** Show the file of a chip. @param {Chip} chip @param {any} file */
   const fill = (chip, file, canShow = true) => {
@@ -295,18 +303,13 @@ function attachments({ labels, language, root, largest, say, fire, left }) {
       return true;
     }
     say("");
-    const loaders = files.map(() => make("span", { className: "loader", role: "progressbar", "aria-label": labels.uploading, "aria-valuemin": "0", "aria-valuemax": "100" }));
-    const fresh = files.map(({ name }, n) => {
-      const chip = chipOf(name);
-      chip.item.prepend(loaders[n], make("span", { className: "file-name", title: name, dir: "auto", "data-size": labels.uploading }, name));
-      return chip;
-    });
+    const fresh = files.map(({ name }) => waiting(name)), loaders = /** @type {HTMLElement[]} */ (fresh.map(({ item }) => item.firstElementChild));
     const control = new AbortController(), isWanted = (/** @type {Chip} */ chip) => chips.includes(chip) || Boolean(chip.keeps);
     const told = (/** @type {number} */ done) => {
       for (const loader of loaders) {
         loader.dataset.done = `${done} %`;
         loader.style.setProperty("--done", `${done}%`);
-        loader.setAttribute("aria-valuenow", done);
+        loader.setAttribute("aria-valuenow", `${done}`);
       }
     };
     const isStored = upload(root, files, { language, told, signal: control.signal }).then((found) => {
@@ -331,9 +334,30 @@ function attachments({ labels, language, root, largest, say, fire, left }) {
     return true;
   };
 
+  const settled = async () => (await Promise.all(chips.map(({ file, stored }) => file || stored))).every(Boolean);
+  /** Show a chip until the files are made that stand for it, and attach these. @param {string} name @param {Promise<File[]>} made */
+  const expect = (name, made) => {
+    const chip = waiting(name);
+    chip.stored = made.then(async (files) => {
+      const isWanted = chips.includes(chip);
+      chips = chips.filter((one) => one !== chip);
+      draw();
+      if (chip.keeps) chip.keeps(await upload(root, files, { language }));
+      return !isWanted || (attach(files) && (await settled()));
+    }).catch(() => {
+      const isGivenUp = !chips.includes(chip);
+      chips = chips.filter((one) => one !== chip);
+      draw();
+      return isGivenUp;
+    });
+    chips = [...chips, chip];
+    draw();
+  };
+
   return {
     list,
     attach,
+    expect,
     /** The files that are on the server. */
     value: () => stored().map(({ file }) => file),
     /** Show these files instead of those that are on the server. @param {any[]} files */
@@ -354,6 +378,6 @@ function attachments({ labels, language, root, largest, say, fire, left }) {
     names: () => chips.map(({ name }) => name),
     isUploading: () => chips.some(({ file }) => !file),
     /** Wait for the uploads. Says whether none was refused. */
-    settled: async () => (await Promise.all(chips.map(({ file, stored }) => file || stored))).every(Boolean),
+    settled,
   };
 }

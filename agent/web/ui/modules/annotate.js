@@ -52,6 +52,7 @@ const paint = ({ tool, colour, points, words }) => {
   }
 };
 const draw = () => {
+  if (!picture) return; // the dialog is closed
   pen.drawImage(picture, 0, 0, canvas.width, canvas.height);
   for (const one of marks) paint(one);
   undo.disabled = !marks.length;
@@ -117,8 +118,10 @@ for (const end of ["pointerup", "pointercancel"]) canvas.addEventListener(end, (
 
 done.addEventListener("click", () => {
   written();
+  done.disabled = true;
   const isDrawn = /\.(png|svg|gif|webp)$/i.test(name), type = isDrawn ? "image/png" : "image/jpeg";
   canvas.toBlob((blob) => {
+    done.disabled = false;
     if (!blob) return hint(said.chats_failed);
     const stem = name.replace(/\.\w+$/, "").replace(/-marked$/, "");
     dialog.close();

@@ -488,7 +488,7 @@ function offerVoice() {
 // A model gets a video as pictures with their times, and its sound. film.js makes them, in the browser.
 function takeFilms() {
   let loads = 0;
-  document.addEventListener("composer:attach", async (event) => {
+  document.addEventListener("composer:attach", (event) => {
     const { takes = "" } = $("#about [data-takes]")?.dataset ?? {}, { files } = event.detail;
     const films = files.filter(({ type }) => type.startsWith("video/"));
     const wanted = { pictures: takes.includes("image"), sound: takes.includes("audio") };
@@ -496,8 +496,9 @@ function takeFilms() {
     event.preventDefault();
     const rest = files.filter((one) => !films.includes(one));
     if (rest.length) editor.attach(rest);
-    const film = await import(`./film.js#${loads}`).catch(() => (loads++, hint(said.chats_failed)));
-    for (const one of film ? films : []) await film.attach(one, wanted);
+    const film = import(`./film.js#${loads}`);
+    film.catch(() => (loads++, hint(said.chats_failed)));
+    for (const one of films) editor.files.expect(one.name, film.then(({ partsOf }) => partsOf(one, wanted)));
   });
 }
 

@@ -1,7 +1,7 @@
 // Makes pictures and a sound of a video in the visitor's browser, for models that take no videos: each picture has its time
 // below it. Loaded with the first video.
 import { wavOf } from "../composer/spoken.js";
-import { editor, hint, said, shown } from "./shared.js";
+import { hint, said } from "./shared.js";
 
 const MOST_PICTURES = 8, MOST_SECONDS = 600;
 const LONGEST = 1024, RATE = 16000, WAIT_MS = 20000;
@@ -47,10 +47,10 @@ const soundOf = async (file, stem) => {
  * @param {{pictures: boolean, sound: boolean}} wanted
  * @returns {Promise<File[]>}
  */
-const partsOf = async (file, wanted) => {
+const made = async (file, wanted) => {
   const stem = file.name.replace(/\.\w+$/, ""), url = URL.createObjectURL(file);
   const video = Object.assign(document.createElement("video"), { muted: true, playsInline: true, preload: "auto", src: url });
-  const made = [];
+  const parts = [];
   try {
     if (video.readyState < 2) await next(video, "loadeddata");
     if (!Number.isFinite(video.duration)) await seek(video, 1e9); // a recording of a browser says no length
@@ -68,29 +68,32 @@ const partsOf = async (file, wanted) => {
       pen.fillText(`${clock(time)} / ${clock(seconds)}`, strip / 3, height + strip / 2);
       const blob = await new Promise((done) => canvas.toBlob(done, "image/jpeg", 0.85));
       if (!blob) throw new Error(file.name);
-      made.push(new File([blob], `${stem} ${clock(time).replace(":", "-")}.jpg`, { type: "image/jpeg" }));
+      parts.push(new File([blob], `${stem} ${clock(time).replace(":", "-")}.jpg`, { type: "image/jpeg" }));
     }
-    if (wanted.sound) made.push(...(await soundOf(file, stem)));
+    if (wanted.sound) parts.push(...(await soundOf(file, stem)));
   } finally {
     URL.revokeObjectURL(url);
     video.removeAttribute("src");
     video.load();
   }
-  return made;
+  return parts;
 };
 
-/** Attach the parts of a video, and say what they are. @param {File} file @param {{pictures: boolean, sound: boolean}} wanted */
-export const attach = async (file, wanted) => {
-  const chat = shown.conversation;
-  let isMade = false;
-  hint(said.film_reading.replace("{name}", () => file.name), () => !isMade, 600);
-  const told = await partsOf(file, wanted).then((parts) => {
-    if (chat && shown.conversation !== chat) return said.film_left;
-    if (!parts.length) return said.film_empty;
-    editor.attach(parts);
-    const pictures = parts.filter(({ type }) => type.startsWith("image/")).length;
-    return (parts.length > pictures ? said.film_parts : said.film_pictures).replace("{count}", `${pictures}`);
-  }, (error) => (error instanceof RangeError ? said.film_long : said.film_unreadable));
-  isMade = true;
-  hint(told.replace("{name}", () => file.name), undefined, 12);
+/** Return the parts of a video, and say what they are. Raises an error if there are none, and says why. @param {File} file @param {{pictures: boolean, sound: boolean}} wanted */
+export const partsOf = async (file, wanted) => {
+  const tell = (/** @type {string} */ text) => hint(text.replace("{name}", () => file.name), undefined, 12);
+  let parts;
+  try {
+    parts = await made(file, wanted);
+  } catch (error) {
+    tell(error instanceof RangeError ? said.film_long : said.film_unreadable);
+    throw error;
+  }
+  if (!parts.length) {
+    tell(said.film_empty);
+    throw new Error(file.name);
+  }
+  const pictures = parts.filter(({ type }) => type.startsWith("image/")).length;
+  tell((parts.length > pictures ? said.film_parts : said.film_pictures).replace("{count}", `${pictures}`));
+  return parts;
 };
