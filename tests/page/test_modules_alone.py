@@ -15,7 +15,7 @@ SITE = "https://page.example"
 FRAME = """<!doctype html><html lang="en"><title>t</title>
 <script type="importmap">{"imports": {"texts": "/texts.js"}}</script>
 <script>var gradio_config = { components: [], max_file_size: 1000 };</script>
-<body><div id="page"><div><div id="chat"></div><div id="attached"></div><div id="sending"><div></div></div>
+<body><gradio-app></gradio-app><div id="page"><div><div id="chat"></div><div id="attached"></div><div id="sending"><div></div></div>
 <div id="dock"><div id="composer"></div></div></div></div>"""
 
 
@@ -29,8 +29,10 @@ def load(page: Page) -> Callable[..., None]:
             route.fulfill(body=texts_module("en"), content_type="text/javascript")
         elif name == "healthz":
             route.fulfill(json={"status": "ok"})
-        elif name:
+        elif (UI / name).is_file():
             route.fulfill(path=UI / name)
+        elif name:
+            route.fulfill(json={})
         else:
             route.fulfill(body=FRAME, content_type="text/html")
 
@@ -210,7 +212,7 @@ def test_typed_settings_stay_and_wrong_ones_do_not(page: Page, load: Callable[..
     about = {"max_tokens": {"most": 4096}}
     given = {"system_message": "", "reasoning": True, "tools": False, "temperature": 0.5, "max_tokens": 64}
     load("modules/shared")
-    page.evaluate("document.body.append(panel.element), panel.open(true)")
+    page.evaluate("async () => { document.body.append(panel.element); await panel.open(true); }")
     page.evaluate("(given) => panel.show(given)", {**given, "about": about})
     prompt, number = page.get_by_role("textbox", name="System prompt"), page.locator("#temperature-number")
     limit, said = page.locator("#max-tokens-number"), page.get_by_role("complementary").get_by_role("alert")
