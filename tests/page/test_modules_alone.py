@@ -207,6 +207,22 @@ def test_files_are_attached_where_they_are_wanted_only(page: Page, load: Callabl
     expect(box).to_have_value("of another chat")
 
 
+def test_composer_alone_offers_no_dictation(page: Page, load: Callable[..., None]) -> None:
+    """Nobody listens there: a press would do nothing, and lose a recording."""
+    load("composer/composer", "modules/shared")
+    page.evaluate(
+        """() => document.body.replaceChildren(...[false, true].map((takesSound) => {
+          const composer = mount({ labels: said.composer, language, root: "" });
+          composer.offerMicrophone(takesSound);
+          return composer.element;
+        }))"""
+    )
+    expect(page.get_by_role("button", name="Dictate")).to_have_count(0)
+    page.get_by_role("button", name="Record audio").click()
+    expect(page.get_by_role("button", name="Attach audio")).to_be_visible()
+    expect(page.get_by_role("button", name="Write it down instead")).to_have_count(0)
+
+
 @pytest.mark.gate
 def test_typed_settings_stay_and_wrong_ones_do_not(page: Page, load: Callable[..., None]) -> None:
     about = {"max_tokens": {"most": 4096}}

@@ -255,6 +255,20 @@ def test_recording_of_a_hearing_model_can_be_written_down(spoken_to: Browser, ta
     expect(visitor.page.locator("#composer .file")).to_have_count(0)
 
 
+@pytest.mark.parametrize("way", ["refused", "offline"])
+def test_recording_that_is_not_written_down_is_attached(way: str, spoken_to: Browser, talk: Open, own: App) -> None:
+    visitor = talk(own.url, spoken_to)
+    dictation(visitor, "Whisper", {"type": "error", "status": 429, "detail": "Wait a minute."})
+    if way == "offline":
+        visitor.page.route("**/modules/voice.js*", lambda route: route.abort())
+    visitor.page.get_by_role("button", name="Record audio").click()
+    expect(visitor.page.get_by_role("timer")).to_have_text(re.compile("0:0[1-9]"))
+    visitor.page.get_by_role("button", name="Write it down instead").click()
+    why = "so it is attached as sound. Wait a minute." if way == "refused" else "Check the connection and try again."
+    expect(visitor.hint).to_contain_text(why)
+    expect(visitor.page.locator("#composer .file")).to_have_count(1)
+
+
 def test_words_of_a_conversation_reach_a_deaf_model(spoken_to: Browser, talk: Open, deaf: App) -> None:
     """The server writes them down, and a voice of the browser speaks. A microphone that hears no speech is said."""
     visitor = talk(deaf.url, spoken_to, VOICES)

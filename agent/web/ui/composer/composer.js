@@ -7,10 +7,10 @@ const PLACES = ["attach", "camera", "prompts", "microphone", "voice", "options",
 /**
  * Draw a composer. Its events are called `composer:attach` (with `files`; a listener that prevents it attaches others), `composer:send` (with the message), `composer:later` (an answer runs),
  * `composer:dictate` (with the `file` that was recorded, if there is one), `composer:stop`, `composer:changed` (its value was set), `composer:files` (other files are attached) and `composer:open` (of a `file` of these).
- * @param {{labels: Record<string, string>, language: string, root: string, largest?: number}} options
- *   `root` is the path of the app, and `largest` the most bytes of a file.
+ * @param {{labels: Record<string, string>, language: string, root: string, largest?: number, dictates?: boolean}} options
+ *   `root` is the path of the app, `largest` the most bytes of a file, and `dictates` says that the page listens to `composer:dictate`.
  */
-export function mount({ labels, language, root, largest }) {
+export function mount({ labels, language, root, largest, dictates = false }) {
   const icon = (/** @type {string} */ name, /** @type {string} */ place, /** @type {string} */ label) =>
     make("button", { type: "button", className: `${name}-button`, title: label, "aria-label": label, "data-place": place });
   const area = make("textarea", { rows: 1, placeholder: labels.message, "aria-label": labels.message });
@@ -49,7 +49,7 @@ export function mount({ labels, language, root, largest }) {
       const found = await imported(new URL("recorder.js", import.meta.url).href);
       microphone.disabled = false;
       if (!found) return say(labels.failed);
-      const write = (/** @type {File[]} */ [file]) => fire("dictate", { file });
+      const write = dictates ? (/** @type {File[]} */ [file]) => fire("dictate", { file }) : undefined;
       sound = found.recorder({ labels, attach: keep, write, shows: (/** @type {boolean} */ is) => (row.hidden = is), left });
       picker.before(sound.row);
     }
@@ -152,9 +152,9 @@ export function mount({ labels, language, root, largest }) {
       const after = [...row.children].find((one) => PLACES.indexOf(one.dataset.place) > PLACES.indexOf(name));
       row.insertBefore(control, after ?? null);
     },
-    /** Let the microphone attach sound, if the model takes some, or else write speech into the box. @param {boolean} takesSound */
+    /** Let the microphone attach sound, if the model takes some, or else write speech into the box, if the page does. @param {boolean} takesSound */
     offerMicrophone(takesSound) {
-      if (!navigator.mediaDevices?.getUserMedia || !window.MediaRecorder) return microphone.remove();
+      if (!(takesSound || dictates) || !navigator.mediaDevices?.getUserMedia || !window.MediaRecorder) return microphone.remove();
       hears = takesSound;
       microphone.title = hears ? labels.record : labels.dictate;
       microphone.setAttribute("aria-label", microphone.title);

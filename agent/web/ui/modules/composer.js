@@ -476,8 +476,11 @@ function offerCamera() {
 
 // Dictation, and a button for a conversation without hands.
 function offerVoice() {
-  const use = (then) => load("voice").then(then, () => hint(said.chats_failed));
-  document.addEventListener("composer:dictate", ({ detail: { file } }) => use((voice) => voice.dictate(file)));
+  const use = (then, file) => load("voice").then(then, () => {
+    hint(said.chats_failed);
+    if (file) editor.files.attach([file], true); // it is not lost
+  });
+  document.addEventListener("composer:dictate", ({ detail: { file } }) => use((voice) => voice.dictate(file), file));
   if (!navigator.mediaDevices?.getUserMedia || !window.AudioWorkletNode) return;
   const opener = button("voice-button", "", () => use((voice) => voice.converse()));
   opener.title = said.hands_free;

@@ -25,7 +25,7 @@ export const root = location.pathname.replace(/\/c\/[^/]*$/, "").replace(/\/$/, 
 
 
 /** The composer, and its text. It is in the page as soon as Gradio has its place. */
-export const editor = mount({ labels: said.composer, language, root, largest: gradio_config.max_file_size });
+export const editor = mount({ labels: said.composer, language, root, largest: gradio_config.max_file_size, dictates: true });
 export const box = () => editor.area;
 /** The settings. page.js puts them into the page. */
 export const panel = makePanel();

@@ -305,6 +305,11 @@ const words = async (file, progress = (_) => {}) => {
   const answer = await post("/dictation", { path }, { signal: undefined, progress });
   return answer.text;
 };
+/** Attach a recording that was not written down to the chat that it was made for. */
+const keepSound = async (file, chat = shown.conversation) => {
+  const files = chat === shown.conversation ? undefined : await upload(root, [file], { language }).catch(() => undefined);
+  files ? keepDraft(chat, { text: "", files }) : editor.files.attach([file], true);
+};
 let dictation = /** @type {{finish: () => void, drop: () => void} | undefined} */ (undefined);
 const write = async (file, texts) => {
   const chat = shown.conversation;
@@ -316,7 +321,8 @@ const write = async (file, texts) => {
     hint("");
     chat === shown.conversation ? insert(text) : keepDraft(chat, { text });
   } catch ({ message }) {
-    hint(message, undefined, SAID_S);
+    keepSound(file, chat);
+    hint(fill(texts.attached, { why: message || said.chats_failed }), undefined, SAID_S);
   }
   isOver = true;
 };
@@ -331,11 +337,11 @@ addEventListener("keydown", (event) => {
 /** Write speech into the box: this recording, or what is recorded now. @param {File} [file] */
 export async function dictate(file) {
   const known = await facts();
-  if (!known) return void (file && editor.attach([file]));
+  if (!known) return void (file && keepSound(file));
   const { said: texts, writer, why } = known;
   if (file && writer) return write(file, texts);
   if (file) {
-    editor.attach([file]);
+    keepSound(file);
     return hint(fill(texts.attached, { why }), undefined, SAID_S);
   }
   if (dictation) return dictation.finish();
