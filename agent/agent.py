@@ -1,8 +1,8 @@
 """An agent: an immutable definition that any number of runs can share."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -115,6 +115,7 @@ class Agent(ExplainsAttributes):
         self.documents: Sequence[LongDocument] | None = None
         self.vectors: Vectors | None = None
         self.has_search = False
+        self.count_search: Callable[[], AbstractContextManager[object]] | None = None
         self.seals, self.guard = seals or Seals(), guard
         self.telemetry = telemetry or Telemetry.from_env()
         self.compaction = read_compaction(compaction)
@@ -317,10 +318,15 @@ class Agent(ExplainsAttributes):
         other.vectors = vectors
         return other
 
-    def with_search(self, has_search: bool) -> "Agent":
-        """Return a copy whose model's provider can search the web, if it offers that."""
+    def with_search(
+        self, has_search: bool, count: Callable[[], AbstractContextManager[object]] | None = None
+    ) -> "Agent":
+        """Return a copy whose model's provider can search the web, if it offers that.
+
+        `count` counts a search while it is entered, or raises `Limited`. See `ModelRequests`.
+        """
         other = copy(self)
-        other.has_search = has_search
+        other.has_search, other.count_search = has_search, count
         return other
 
     def _observers(self) -> Observers:
@@ -372,6 +378,7 @@ class Agent(ExplainsAttributes):
             documents=self.documents,
             vectors=self.vectors,
             has_search=self.has_search,
+            count_search=self.count_search,
             output=read_output(output),
             compaction=self.compaction,
             write=self._write,

@@ -4,6 +4,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, Self, TypedDict, TypeGuard, cast, get_args
@@ -234,8 +235,9 @@ class RunPlan:
 
     `prepare` converts the prompt before anything is stored or sent, for example by fetching pictures. If it raises
     `InputError`, the run leaves no trace. `documents` are those that are too long for the model; None: look for them in
-    the messages. With `has_search`, the provider can search the web for the model. `settings` are further settings of
-    each request, in the library's words. `output` is the type of the answer. `compaction` makes long histories fit.
+    the messages. With `has_search`, the provider can search the web for the model; `count_search`, if given, counts a
+    search while it is entered, or raises `Limited`. `settings` are further settings of each request, in the library's
+    words. `output` is the type of the answer. `compaction` makes long histories fit.
     `write` asks the model in a run below: it gets the instructions, the text, the call or run that asks, and the most
     tokens of the answer.
     """
@@ -251,6 +253,7 @@ class RunPlan:
     documents: Sequence[LongDocument] | None = None
     vectors: Vectors | None = None
     has_search: bool = False
+    count_search: Callable[[], AbstractContextManager[object]] | None = None
     settings: ModelSettings = field(default_factory=ModelSettings)
     output: OutputType | None = None
     compaction: Compaction | None = None

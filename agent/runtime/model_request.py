@@ -5,7 +5,7 @@ import json
 import logging
 import re
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from time import monotonic
 from typing import Any, Literal, cast
@@ -18,6 +18,7 @@ from pydantic_ai.messages import (
     ModelMessage,
     ModelResponse,
     ModelResponsePart,
+    NativeToolCallPart,
     PartStartEvent,
     TextPart,
     ThinkingPart,
@@ -30,7 +31,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RequestUsage
 
-from agent.errors import AgentError, ProviderError
+from agent.errors import AgentError, Limited, ProviderError
 from agent.events import AttemptFailed, Observers, ProviderEvent, StepEnded, StepStarted
 from agent.files.convert import convert_messages
 from agent.i18n.text import LocalizedText, _, joined
@@ -51,6 +52,8 @@ from agent.system.threads import PREPARING
 from agent.tools.function_tools import Tool
 
 log = logging.getLogger(__name__)
+MOST_SEARCHES = 5
+"""The most searches of a provider in one request where searches are counted, if its API has such a limit."""
 
 
 class ModelRequests:
@@ -61,6 +64,8 @@ class ModelRequests:
     `observers` get all events. `has_begun`: text, reasoning or a call of the last answer has come, also a broken call
     that was not emitted. `unshown_usage` is what the server counted for an answer that was withheld or empty.
     `corrections` gets a sentence for each thing that the server turned out not to take.
+    With `RunPlan.count_search`, each request that may search counts as a search before it is made, and each further
+    search that the provider reports counts, too. If the first one is refused, so is the run; later requests go without.
     """
 
     def __init__(
@@ -83,6 +88,7 @@ class ModelRequests:
         self._open: StreamedResponse | None = None
         self._emitted = self._continues = self.has_begun = False
         self._is_bound, self._unbindable = False, ""
+        self._has_searched = False
         self._seam = ""
         self._messages: Sequence[ModelMessage] = ()
         self._history: Sequence[ModelMessage] = ()
@@ -209,7 +215,7 @@ class ModelRequests:
             return None
 
     async def _attempt(self, sent: list[ModelMessage], offered: list[ToolDefinition]) -> ModelResponse:
-        decoder, deltas = StreamDecoder(self._seam, one_text=self._one_text), count_deltas()
+        decoder, deltas, reported = StreamDecoder(self._seam, one_text=self._one_text), count_deltas(), 0
         try:
             async with self._slot(), self._stream(sent, offered) as stream:
                 self._open = stream
@@ -217,6 +223,9 @@ class ModelRequests:
                     if self._observers:
                         self._observers(ProviderEvent(event))
                     self.has_begun |= isinstance(event, PartStartEvent) and isinstance(event.part, ToolCallPart)
+                    if isinstance(event, PartStartEvent) and isinstance(event.part, NativeToolCallPart):
+                        reported += 1
+                        self._count_reported(reported)
                     for piece in decoder.feed(event):
                         self._emitted = self.has_begun = True
                         self._meter.count_delta(piece[0], deltas.take())
@@ -241,11 +250,11 @@ class ModelRequests:
         self, sent: list[ModelMessage], offered: list[ToolDefinition]
     ) -> AsyncGenerator[StreamedResponse]:
         """Open the stream of an answer."""
-        native: list[AbstractNativeTool] = []
-        if self.plan.has_search and searches(self._spec):
-            native.append(WebSearchTool())
-            if self._spec.provider == "google":  # its older models take no functions beside it
-                offered = []
+        native, settings = self._search(), self._settings()
+        if native and self._spec.provider == "google":  # its older models take no functions beside it
+            offered = []
+        if native and self._spec.provider == "openai" and self._spec.dialect == "responses":
+            settings = cast(ModelSettings, {"openai_include_web_search_sources": True, **settings})
         parameters, output = ModelRequestParameters(function_tools=offered, native_tools=native), self.plan.output
         if output is not None and self._is_bound:
             wanted = OutputObjectDefinition(output.schema)
@@ -255,11 +264,32 @@ class ModelRequests:
             model_request_stream,
             self.plan.connection.model(),
             sent,
-            model_settings=self._settings(),
+            model_settings=settings,
             model_request_parameters=parameters,
         )
         async with opening as stream:
             yield stream
+
+    def _search(self) -> list[AbstractNativeTool]:
+        """Return the provider's search, if the model may search now, and count it. Raises `Limited` for the first."""
+        if not (self.plan.has_search and searches(self._spec)):
+            return []
+        if self.plan.count_search is None:
+            return [WebSearchTool()]
+        try:
+            with self.plan.count_search():
+                self._has_searched = True
+        except Limited:
+            if self._has_searched:  # the run goes on with what it has found
+                return []
+            raise
+        return [WebSearchTool(max_uses=MOST_SEARCHES if self._spec.dialect == "messages" else None)]
+
+    def _count_reported(self, number: int) -> None:
+        """Count a search that the provider reports. The first of a request is counted before it."""
+        if self.plan.count_search is not None and number > 1:
+            with suppress(Limited), self.plan.count_search():
+                pass  # the provider has searched already: the limit refuses the next request
 
     def _checked(self, streamed: ModelResponse, response: ModelResponse, tools: Collection[str]) -> ModelResponse:
         """Return the finished `response`. Raises `ProviderError` if it broke off, is empty, or calls tools as text."""
@@ -349,8 +379,6 @@ class ModelRequests:
             "extra_body": options.extra_body and {**usual.get("extra_body", {}), **options.extra_body},
             "extra_headers": options.headers and {**usual.get("extra_headers", {}), **options.headers},
         }
-        if self.plan.has_search and spec.provider == "openai" and spec.dialect == "responses":
-            chosen["openai_include_web_search_sources"] = True
         if options.cache is not None:
             chosen["anthropic_cache" if spec.dialect == "messages" else "cache"] = options.cache
         given = {name: value for name, value in chosen.items() if value is not None}

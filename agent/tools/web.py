@@ -58,7 +58,9 @@ def web_tools(
         address = str(url).strip()
         if named := re.fullmatch(r"\[?(\d{1,4})\]?", address):
             address = next((one for one, number in numbers.items() if number == int(named[1])), address)
-        wanted = int(str(part)) if re.fullmatch(r"\d{1,4}", str(part)) else 1
+        if not re.fullmatch(r"[0-9]{1,9}", named_part := "1" if part is None else str(part)):
+            raise ToolError("part must be a whole number, such as 2.")
+        wanted = int(named_part)
         with permit():
             final, title, text = await _read(address, guard)
         data = text.encode("utf-8", "replace")

@@ -54,19 +54,19 @@ class RequestLimit:
         """Return a new limit for one kind of requests to a public page, None for a private page."""
         return cls() if public else None
 
-    def count(self, owner: str, address: str | None) -> None:
-        """Count a request. Raises `TooManyRequests`, which counts nothing."""
+    def count(self, owner: str, address: str | None, number: int = 1) -> None:
+        """Count a request, as so many. Raises `TooManyRequests`, which counts nothing."""
         now = self._clock()
-        for key in self._keys(owner, address, now):
+        for key in self._keys(owner, address, now, number):
             times = self._times.pop(key, deque[float]())
-            times.append(now)
+            times.extend([now] * number)
             self._times[key] = times
 
-    def check(self, owner: str, address: str | None) -> None:
+    def check(self, owner: str, address: str | None, number: int = 1) -> None:
         """Raise `TooManyRequests` if a request would be too many. Counts nothing."""
-        self._keys(owner, address, self._clock())
+        self._keys(owner, address, self._clock(), number)
 
-    def _keys(self, owner: str, address: str | None, now: float) -> Iterable[str]:
+    def _keys(self, owner: str, address: str | None, now: float, number: int) -> Iterable[str]:
         """Return what a request counts for. Raises `TooManyRequests`."""
         while self._times and (first := next(iter(self._times.items())))[1][-1] <= now - MINUTE_SECONDS:
             del self._times[first[0]]
@@ -77,8 +77,9 @@ class RequestLimit:
             times = self._times.get(key, deque[float]())
             while times and times[0] <= now - MINUTE_SECONDS:
                 times.popleft()
-            if len(times) >= most:
-                raise TooManyRequests(max(1, math.ceil(times[0] + MINUTE_SECONDS - now)))
+            if (over := len(times) + number - most) > 0:
+                last = times[min(over, len(times)) - 1] if times else now  # the one that must be forgotten first
+                raise TooManyRequests(max(1, math.ceil(last + MINUTE_SECONDS - now)))
         return limits
 
 

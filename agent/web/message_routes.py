@@ -469,6 +469,8 @@ def _begun(conversation: str | None, live: LiveRun | None) -> dict[str, Any]:
 LINK_SECONDS = 20.0
 PROMPTS_KNOWN_SECONDS = 300.0
 """Seconds for which the list of a server's prompts is known. Reading it can start a process."""
+PROMPTS_FAILED_SECONDS = 60.0
+"""Seconds for which a server that could not be read is not asked again."""
 ACCEPTED_TYPES = ("image/*", "application/octet-stream", "binary/octet-stream")
 """Media types that servers use for images. Some servers label every file as bytes."""
 
@@ -515,28 +517,46 @@ def _name(url: str, found: str) -> str:
     return f"{stem or 'picture'}.{SUFFIXES[found]}"
 
 
+@dataclass(frozen=True, slots=True)
+class _PromptList:
+    prompts: Sequence[PromptInfo]
+    until: float
+
+
+async def _read_prompts(name: str, source: PromptSource) -> _PromptList:
+    """Return the prompts of a server, or none if it cannot be asked, and until when that is known."""
+    try:
+        return _PromptList(await source.list_prompts(), monotonic() + PROMPTS_KNOWN_SECONDS)
+    except ToolError as error:
+        log.warning("the prompts of %s cannot be read: %s", name, error)
+    except Exception:  # a library's error about one server must not hide the prompts of the others
+        log.exception("the prompts of %s cannot be read", name)
+    return _PromptList((), monotonic() + PROMPTS_FAILED_SECONDS)
+
+
 class ServerPrompts:
-    """The prompts of the MCP servers of the page. Each list is kept for `PROMPTS_KNOWN_SECONDS`, for all visitors."""
+    """The prompts of the MCP servers of the page. Each list is kept for `PROMPTS_KNOWN_SECONDS`, for all visitors.
+
+    All servers are read at once, each in a task of its own, which goes on when the client that began it goes away.
+    """
 
     def __init__(self, tools: Iterable[object], rate_limiter: RateLimiter) -> None:
         self._sources = {one.name: one for one in tools if isinstance(one, PromptSource) and one.prompts}
         self._rate_limiter = rate_limiter
-        self._known = dict[str, tuple[float, Sequence[PromptInfo]]]()
-        self._reading = asyncio.Lock()
+        self._lists = dict[str, asyncio.Task[_PromptList]]()
 
     async def list(self) -> list[dict[str, Any]]:
         """Return the prompts of all servers that can be asked."""
-        async with self._reading:
-            for name, source in self._sources.items():
-                if name in self._known and monotonic() < self._known[name][0] + PROMPTS_KNOWN_SECONDS:
-                    continue
-                try:
-                    found = await source.list_prompts()
-                except ToolError as error:
-                    log.warning("the prompts of %s cannot be read: %s", name, error)
-                    found = ()
-                self._known[name] = monotonic(), found
-        return [{"server": name, **asdict(one)} for name, (_, found) in self._known.items() for one in found]
+        reading = {name: self._list_of(name, source) for name, source in self._sources.items()}
+        if reading:
+            await asyncio.wait(reading.values())  # it cancels none of them
+        return [{"server": name, **asdict(one)} for name, task in reading.items() for one in task.result().prompts]
+
+    def _list_of(self, name: str, source: PromptSource) -> "asyncio.Task[_PromptList]":
+        task = self._lists.get(name)
+        if task is None or task.cancelled() or (task.done() and monotonic() >= task.result().until):
+            task = self._lists[name] = asyncio.create_task(_read_prompts(name, source), name=f"prompts of {name}")
+        return task
 
     async def text(self, visitor: Visitor, server: str, name: str, arguments: Mapping[str, str]) -> str:
         """Return the text of a prompt. Raises `Limited`, and `InputError` with the server's sentence."""

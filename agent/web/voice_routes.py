@@ -60,7 +60,7 @@ class VoiceRoutes:
     ) -> None:
         self._conversations, self._speech, self._owner_of = conversations, speech, owner_of
         is_public = conversations.settings.public is not None
-        self._looks, self._spoken = (RequestLimit.of_page(public=is_public) for _number in range(2))
+        self._looks, self._asked, self._spoken = (RequestLimit.of_page(public=is_public) for _number in range(3))
         self._spoken_in_all = RequestLimit(per_address=SPOKEN_IN_ALL) if is_public else None
         self._written = RequestLimit(RECORDINGS_EACH, RECORDINGS_PER_ADDRESS) if is_public else None
         self._speaking, self._writing = HeavyWork(32, each=4, always=4), HeavyWork(8, each=1, always=2)
@@ -92,27 +92,35 @@ class VoiceRoutes:
 
     async def _speak(self, request: Request, owner: str) -> Any:
         """Return the sound of a text. A client that hangs up ends the request to the server that speaks."""
+        count_request(self._asked, request, owner)
         given = await json_object(request, MOST_BODY)
         text = given.pop("text", None)
         if given or not isinstance(text, str) or not text.strip() or len(text) > MOST_CHARACTERS:
             raise InputError(f'Send {{"text": "..."}} with at most {MOST_CHARACTERS} characters.')
         if self._speech is None:
             raise NotFound(_("No server that speaks is set up here."))
-        for _part in range(math.ceil(len(text) / CHARACTERS_COUNTED)):
-            count_request(self._spoken, request, owner)
-            if self._spoken_in_all is not None:
-                self._spoken_in_all.count("", None)
-        with self._speaking.place(owner, client_address(request.scope)):
+        address = client_address(request.scope)
+        with self._speaking.place(owner, address):
+            self._count_spoken(text, owner, address)
             sound, kind = await result_unless_gone(request, self._speech.speak(fix_surrogates(text)))
         return Response(sound, media_type=kind, headers=NO_STORE)
 
+    def _count_spoken(self, text: str, owner: str, address: str | None) -> None:
+        """Count the characters of a text. Raises `TooManyRequests`, which counts none of them."""
+        if self._spoken is None or self._spoken_in_all is None:
+            return
+        number = math.ceil(len(text) / CHARACTERS_COUNTED)
+        self._spoken_in_all.check("", None, number)
+        self._spoken.count(owner, address, number)
+        self._spoken_in_all.count("", None, number)
+
     async def _write_down(self, request: Request, owner: str) -> Any:
         """Write a recording down that the visitor has uploaded, and remove it. The progress comes line by line."""
+        count_request(self._written, request, owner)
         given = await json_object(request)
         path = given.pop("path", None)
         if given or not isinstance(path, str):
             raise InputError('Send {"path": "..."}, the path of an upload.')
-        count_request(self._written, request, owner)
         if not owns_files([path], request.scope):
             raise InputError(_("An attachment could not be read. Attach it again."))
         try:

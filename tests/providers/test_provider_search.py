@@ -1,19 +1,28 @@
 """Searches in the web that a provider makes for its model: asked for, shown, cited, and sent back to it alone."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic_ai.messages import ModelResponse, NativeToolCallPart, NativeToolReturnPart, TextPart
 
-from agent import Agent, Endpoint, connect
-from agent.history import Entry
+from agent import Agent, Endpoint, connect, tool
+from agent.errors import Limited
+from agent.history import Conversation, Entry
 from agent.history.codec import dump_entries, load_entries
 from agent.messages.adapt import adapt
 from agent.models.catalog import load_catalog
 from agent.rendering.steps import call_title
 from agent.responses import BubbleMarker, Response, finalize, pieces_of
 from agent.result import RunResult
+from agent.runtime.model_request import MOST_SEARCHES
+from agent.settings import PublicSettings
+from agent.web.chat.choices import Choices
+from agent.web.chat.rate_limit import RateLimiter
+from agent.web.chat.visitor import Visitor
 from tests.support import dialects
+from tests.support.asgi_requests import running_app
+from tests.support.clocks import Clock
 from tests.support.dialect_server import Playing, Reply
 from tests.support.replies import anthropic_messages as messages
 from tests.support.replies import google_generate_content as generate
@@ -72,6 +81,21 @@ def google() -> Reply:
         ],
     }
     return generate.reply(generate.chunk(generate.text("It rains.")), last)
+
+
+def searches_again() -> Reply:
+    """Return an answer of Anthropic with two searches, which calls a tool."""
+    blocks = [
+        [
+            messages.opens(at, type="server_tool_use", id=f"srvtoolu_{at}", name="web_search", input={}),
+            messages.closes(at),
+            messages.opens(at + 1, type="web_search_tool_result", tool_use_id=f"srvtoolu_{at}", content=[]),
+            messages.closes(at + 1),
+        ]
+        for at in (0, 2)
+    ]
+    called = messages.call(4, "toolu_1", "{}", name="look")
+    return messages.reply(messages.begin(), *blocks, called, messages.ends("tool_use"))
 
 
 CASES = {
@@ -166,3 +190,64 @@ async def test_chat_goes_on_after_a_search(server: Playing, case: str, second: R
 def test_search_without_its_result_is_not_kept(state: Any) -> None:
     search = NativeToolCallPart("web_search", {"query": "rain"}, "1", provider_name="anthropic")
     assert finalize(ModelResponse([TextPart("Hm."), search]), state=state).parts == [TextPart("Hm.")]
+
+
+def counting(limiter: RateLimiter, owner: str = "ann") -> Any:
+    return lambda: limiter.reserve_search(Visitor(owner=owner, address="5.6.7.8"))
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_each_search_of_a_provider_counts(server: Playing, case: str) -> None:
+    """A request that may search is refused before it is made. Only Anthropic takes a limit for one request."""
+    model, path, reply, _ = CASES[case]
+    count = counting(RateLimiter(PublicSettings(messages=2), Clock()))
+    server.play(*[reply()] * 3)
+    async with Agent(connect(load_catalog().find(model), Endpoint(server.url + path, "a-key"))) as agent:
+        counted = agent.with_search(True, count)
+        for _ in range(2):
+            (await counted.ask("Does it rain?")).checked()
+        with pytest.raises(Limited, match="Limit: 2 searches and pages a minute"):
+            (await counted.ask("Does it rain?")).checked()
+        (await agent.with_search(False, count).ask("Does it rain?")).checked()
+    assert [bool(request.json.get("tools")) for request in server.requests] == [True, True, False]
+    most = [request.json["tools"][0].get("max_uses") for request in server.requests[:2]]
+    assert most == [MOST_SEARCHES if case == "anthropic" else None] * 2
+
+
+async def test_answer_that_has_searched_enough_goes_on(server: Playing) -> None:
+    """Both searches of one request count. The next request of the run gets its tools, and no search."""
+
+    @tool
+    def look() -> str:
+        """Look out of the window."""
+        return "It rains."
+
+    limiter = RateLimiter(PublicSettings(messages=2), Clock())
+    server.play(searches_again(), messages.answer("Yes."))
+    connection = connect(load_catalog().find(CASES["anthropic"][0]), Endpoint(server.url, "a-key"))
+    async with Agent(connection, tools=[look]) as agent:
+        result = (await agent.with_search(True, counting(limiter)).ask("Does it rain?")).checked()
+    assert result.text == "Yes."
+    offered = [{one["name"] for one in request.json["tools"]} for request in server.requests]
+    assert offered == [{"look", "web_search"}, {"look"}]
+    with pytest.raises(Limited):
+        counting(limiter)()
+
+
+@pytest.mark.parametrize("is_public", [True, False])
+async def test_page_counts_the_searches_of_a_provider(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_public: bool
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "a-key")
+    model, visitor = CASES["anthropic"][0], Visitor(owner="ann", address="5.6.7.8")
+    public = PublicSettings(search=True, messages=1, models=(model,)) if is_public else None
+    async with running_app(tmp_path, search="own", public=public) as app:
+        runs, choices = app.state.conversations.runs, Choices(model=model, web=True)
+        async with runs.permit(visitor, choices, None) as permit:
+            setup = await runs.set_up(Conversation(owner="ann", title="Rain"), choices, permit, ["Does it rain?"])
+    assert setup.agent.has_search
+    count = setup.agent.count_search
+    assert (count is not None) is is_public
+    if count is not None:
+        with count(), pytest.raises(Limited):
+            count()

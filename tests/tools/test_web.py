@@ -95,6 +95,13 @@ async def test_long_page_is_read_in_parts(there: Site) -> None:
     assert all(len(one.content) < 4_700 for one in (first, second, last))
 
 
+@pytest.mark.parametrize("part", ["2.0", 2.0, "last", "", "-1", True, "²", "9" * 5_000])
+async def test_part_that_is_no_whole_number_is_refused(there: Site, part: object) -> None:
+    [read] = await call(there, ("read_page", {"url": f"{there.url}/rain", "part": part}))
+    assert (read.outcome, read.content) == ("failed", "part must be a whole number, such as 2.")
+    assert not there.asked
+
+
 async def test_pdf_on_the_web_is_read(there: Site) -> None:
     there.handlers["/a.pdf"] = lambda _: answer(pdf(["The rent is 812 euros."]), kind="application/pdf")
     [read] = await call(there, ("read_page", {"url": f"{there.url}/a.pdf"}))

@@ -1,17 +1,26 @@
 """The routes that send, edit and take back messages, and stop answers. Isolation is in `test_isolation`."""
 
+import asyncio
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
+from agent.errors import ToolError
+from agent.tools.function_tools import PromptInfo
+from agent.web import message_routes
+from agent.web.chat.rate_limit import RateLimiter
+from agent.web.message_routes import PROMPTS_FAILED_SECONDS, ServerPrompts
 from agent.web.middleware.requests import MAX_BODY
 from tests.conftest import App
 from tests.support.asking_tools import ASKING_CONFIG
+from tests.support.clocks import Clock
 from tests.support.http_client import HttpVisitor, marker
 from tests.support.turn_edits import applied
+from tests.support.waiting import until
 
 CONFIG = ASKING_CONFIG  # which `own` reads
 
@@ -219,3 +228,54 @@ def test_bad_request_gets_a_reason_and_stores_nothing(own: App, owner: tuple[Htt
         assert name != "unknown setting" or answer.json["detail"].endswith(" and model")
     assert (visitor.ask("GET", "/conversations").json, shown(visitor, chat.rpartition("/")[2])) == before
     assert "Traceback" not in own.log
+
+
+class PromptServer:
+    """A server with one prompt, which answers when `can_answer` is set, or fails."""
+
+    prompts = True
+
+    def __init__(self, name: str, failure: Exception | None = None) -> None:
+        self.name, self.failure, self.asked, self.can_answer = name, failure, 0, asyncio.Event()
+
+    async def list_prompts(self) -> list[PromptInfo]:
+        self.asked += 1
+        await self.can_answer.wait()
+        if self.failure is not None:
+            raise self.failure
+        return [PromptInfo(f"of {self.name}", "", ())]
+
+    async def get_prompt(self, name: str, arguments: Mapping[str, str]) -> str:
+        return f"{name} {arguments}"
+
+
+async def test_prompts_are_read_at_once_also_if_a_client_leaves() -> None:
+    """A server that does not answer delays no other one, and what was begun for a client serves the next."""
+    servers = PromptServer("a"), PromptServer("b")
+    prompts = ServerPrompts(servers, RateLimiter(None))
+    leaving = asyncio.create_task(prompts.list())
+    await until(lambda: [one.asked for one in servers] == [1, 1])
+    leaving.cancel()
+    await asyncio.wait([leaving])
+    staying = asyncio.create_task(prompts.list())
+    for one in servers:
+        one.can_answer.set()
+    assert [(one["server"], one["name"]) for one in await staying] == [("a", "of a"), ("b", "of b")]
+    assert [one.asked for one in servers] == [1, 1]
+
+
+@pytest.mark.parametrize("failure", [ToolError("It does not start."), RuntimeError("odd")], ids=["known", "odd"])
+async def test_prompts_of_a_failed_server_are_asked_again_later(
+    monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(message_routes, "monotonic", clock)
+    servers = PromptServer("a", failure), PromptServer("b")
+    for one in servers:
+        one.can_answer.set()
+    prompts, asked_by_time = ServerPrompts(servers, RateLimiter(None)), list[list[int]]()
+    for passed in (0.0, PROMPTS_FAILED_SECONDS - 1, 1.0):
+        clock.now += passed
+        assert [one["name"] for one in await prompts.list()] == ["of b"]
+        asked_by_time.append([one.asked for one in servers])
+    assert asked_by_time == [[1, 1], [1, 1], [2, 1]]

@@ -124,6 +124,31 @@ async def test_all_visitors_together_are_limited(tmp_path: Path, monkeypatch: py
     assert said == [200] * 3 + [429] * 2
 
 
+async def test_refused_speech_counts_none_of_its_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left of a minute can still be spoken after a text that was too long for it."""
+    monkeypatch.setattr(voice_routes, "SPOKEN_IN_ALL", 4)
+    with running(Config(speak=spoken_of)) as server:
+        async with page_of(tmp_path, server, public=PublicSettings()) as page:
+            long = "a" * CHARACTERS_COUNTED * 3
+            said = [(await page.say(text)).status for text in (long, long, "Hello.", "Hello.")]
+    assert said == [200, 429, 200, 429]
+
+
+async def test_speech_without_a_place_counts_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(voice_routes, "SPOKEN_IN_ALL", 5)  # four are held, and one is left
+    with running(Config(speak=spoken_of)) as server:
+        async with page_of(tmp_path, server, public=PublicSettings()) as page:
+            gone = asyncio.Event()
+            held = [asyncio.ensure_future(page.say("silence", gone=gone)) for _ in range(4)]
+            await until(lambda: len(server.server.spoken) == 4)
+            refused = (await page.say("Hello.")).status
+            other = await visitor_of(page.app, "192.0.2.7")
+            said = [(await other.say("Hello.")).status for _ in range(2)]
+            gone.set()
+            await asyncio.gather(*held)
+    assert (refused, said) == (429, [200, 429])
+
+
 ODD = [b"", b"[]", b"{", b'{"text": 1}', b'{"text": " "}', b'{"text": "a", "voice": "b"}', b"{}"]
 ODD += [json.dumps({"text": "a" * (MOST_CHARACTERS + 1)}).encode(), b'{"text": "%s"}' % (b"a" * 20_000)]
 

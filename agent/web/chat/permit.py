@@ -285,14 +285,14 @@ class AnswerRuns:
         settings, spec = self._settings, permit.connection.spec
         tools = [*self._tools] if choices.tools and spec.tools != "none" else []
         has_web, is_own = choices.web and can_search(settings, spec), settings.search == OWN_SEARCH
+        count = partial(self.rate_limiter.reserve_search, permit.visitor)
         if has_web and not is_own:
             guard = Guard(allow=() if settings.public else settings.fetch_from)
             most = max(MIN_BYTES, min(document_room(spec) // 4, MAX_RESULT_BYTES))
             first = 1 + max((page.number for page in web_pages(messages)), default=0)
-            count = partial(self.rate_limiter.reserve_search, permit.visitor)
             tools += web_tools(settings.search, guard, max_bytes=most, first=first, permit=count)
         agent = Agent(permit.connection, system_message=system, tools=tools, limits=run_limits(settings))
-        return agent.with_search(has_web and is_own)
+        return agent.with_search(has_web and is_own, count if settings.public else None)
 
     async def window(self, conversation: Conversation, spec: ModelSpec, choices: Choices) -> WindowUse:
         """Return how the chat fills the window of this model.
