@@ -248,3 +248,110 @@ def test_typed_settings_stay_and_wrong_ones_do_not(page: Page, load: Callable[..
         expect(limit).to_have_value(shown)
         expect(said).to_have_text(re.compile(sentence))
     assert page.evaluate("panel.values().max_tokens") == 128
+
+
+def test_late_server_prompt_replaces_nothing_else(page: Page, load: Callable[..., None]) -> None:
+    held = list[Route]()
+
+    def hold(route: Route) -> None:
+        held.append(route) if route.request.method == "POST" else route.fulfill(json=[])
+
+    page.route(f"{SITE}/prompts", hold)
+    load("modules/shared", "modules/servers")
+    box = page.get_by_role("textbox", name="Message")
+
+    def pick(*arguments: str) -> Route:
+        box.fill("/rev")
+        wanted = [{"name": name, "description": "", "required": False} for name in arguments]
+        held.clear()
+        page.evaluate(
+            """(wanted) => {
+              use({ server: "s", name: "review", arguments: wanted }, ({ text }) => (editor.area.value = text));
+              document.querySelector("#server-prompt .fill")?.click();
+            }""",
+            wanted,
+        )
+        while not held:
+            page.evaluate("0")  # the route is called meanwhile
+        return held[-1]
+
+    def answer(route: Route) -> None:
+        with page.expect_response(lambda response: response.request.method == "POST") as got:
+            route.fulfill(json={"text": "Review."})
+        got.value.finished()
+        page.evaluate("new Promise((done) => setTimeout(done))")  # its text is read after this answer
+
+    answer(pick())
+    expect(box).to_have_value("Review.")
+    late = pick()
+    box.fill("My own words")
+    answer(late)
+    expect(box).to_have_value("Review.\n\nMy own words")
+    late = pick()
+    page.evaluate("document.dispatchEvent(new Event('chat-opening'))")
+    box.fill("Of another chat")
+    answer(late)
+    expect(box).to_have_value("Of another chat")
+    late = pick("tone")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    box.fill("")
+    page.evaluate("use({ server: 's', name: 'other', arguments: [{ name: 'a' }] }, () => {})")
+    fill = page.get_by_role("button", name="Fill in")
+    expect(fill).to_be_enabled()
+    answer(late)
+    expect(page.get_by_role("dialog", name="other")).to_be_visible()
+    expect(page.locator("#composer textarea")).to_have_value("")
+
+
+def test_server_prompts_are_asked_for_once_and_move_no_mark(page: Page, load: Callable[..., None]) -> None:
+    held = list[Route]()
+    page.route(f"{SITE}/prompts", lambda route: held.append(route))
+    load("modules/shared")
+    page.evaluate(
+        "localStorage.setItem('prompts', JSON.stringify([{ name: 'a', text: '1' }, { name: 'b', text: '2' }]))"
+    )
+    box, options = page.get_by_role("textbox", name="Message"), page.get_by_role("option")
+    with page.expect_request(f"{SITE}/prompts"):
+        box.press_sequentially("/")
+    expect(options).to_have_count(2)
+    with page.expect_event("requestfailed"):
+        held[0].abort()
+    box.press_sequentially("b")
+    expect(options).to_have_count(1)
+    assert len(held) == 1
+    box.fill("")
+    with page.expect_request(f"{SITE}/prompts"):
+        box.press_sequentially("/")
+    box.press("ArrowDown")
+    held[1].fulfill(json=[{"server": "s", "name": "c", "description": "", "arguments": []}])
+    expect(options).to_have_count(3)
+    expect(page.get_by_role("option", selected=True)).to_contain_text("b")
+
+
+def test_rewritten_answer_is_kept_until_it_is_stored(page: Page, load: Callable[..., None]) -> None:
+    load("modules/order")
+    opens = "rewrite('Old.', async (text, fails) => void fails({ status: 409, message: 'Another answer is running.' }))"
+    page.evaluate(opens)
+    area, dialog = page.locator("#order textarea"), page.get_by_role("dialog", name="Change the answer")
+    area.fill("New.")
+    dialog.get_by_role("button", name="Save").click()
+    expect(dialog.get_by_role("status")).to_have_text("Another answer is running.")
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    page.evaluate(opens)
+    expect(area).to_have_value("New.")
+    dialog.get_by_role("button", name="Undo").click()
+    expect(area).to_have_value("Old.")
+    expect(area).to_be_focused()
+
+
+def test_blind_keeps_the_focus_and_a_removed_model_does_not(page: Page, load: Callable[..., None]) -> None:
+    page.add_init_script("sessionStorage.setItem('compare', JSON.stringify([{ id: 'a', label: 'A' }]))")
+    load("modules/compare")
+    blind = page.get_by_role("button", name="Blind")
+    blind.press("Enter")
+    expect(blind).to_have_attribute("aria-pressed", "true")
+    expect(blind).to_be_focused()
+    page.locator("#compare li button").press("Enter")
+    expect(page.get_by_role("textbox", name="Message")).to_be_focused()

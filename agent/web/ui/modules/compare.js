@@ -28,7 +28,8 @@ const chip = ({ id, label }) => {
   return make("li", {}, make("span", { dir: "auto" }, label), remove);
 };
 function set(next) {
-  const hadFocus = bar.contains(document.activeElement);
+  const focused = document.activeElement;
+  const hadFocus = bar.contains(focused);
   others = next.filter(({ id }) => id !== shown.model);
   // A model gets the system prompt that the page shows, and else what the visitor has set.
   shown.compare = others.length ? () => ({
@@ -40,7 +41,7 @@ function set(next) {
   chips.replaceChildren(...others.map(chip));
   more.hidden = others.length >= MOST;
   bar.hidden = !others.length;
-  if (hadFocus) box()?.focus();
+  if (hadFocus && !focused?.getClientRects().length) box()?.focus(); // it has gone
 }
 /** Let the visitor choose a model that answers, too. The list opens at this button. */
 export async function add(opener) {

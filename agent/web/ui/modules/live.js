@@ -190,7 +190,8 @@ const settings = () => {
 // refused: then its sentence says why.
 const pending = new Set();
 /** @param {string} path @param {{method?: string, body?: any, isAnswered?: boolean, stays?: boolean}} [how] */
-const act = async (path, { method = "POST", body, isAnswered = false, stays = true } = {}) => {
+const refused = ({ message }) => hint(message, undefined, REFUSAL_S);
+const act = async (path, { method = "POST", body, isAnswered = false, stays = true, fails = refused } = {}) => {
   const id = shown.conversation;
   const key = `${id}${path} ${body?.run ?? ""}`;
   if (pending.has(key)) return undefined; // a double click
@@ -199,7 +200,7 @@ const act = async (path, { method = "POST", body, isAnswered = false, stays = tr
     isAsked = true;
     stream.watch(true);
   }
-  const answer = await ask(`/${id}${path}`, { method, body }).catch(({ message }) => void hint(message, undefined, REFUSAL_S));
+  const answer = await ask(`/${id}${path}`, { method, body }).catch((error) => void fails(error));
   pending.delete(key);
   if (shown.conversation === id && (stays || !answer)) refresh();
   return answer;
@@ -255,7 +256,7 @@ const actions = {
   rewrite: async (id) => {
     const given = Promise.all([load("order"), textOf(id)]);
     const [order, text] = await given.catch((error) => void hint(error.status ? error.message : said.chats_failed)) ?? [];
-    order?.rewrite(text, (written) => act(`${about(id)}/answer`, { body: { text: written } }));
+    order?.rewrite(text, (written, fails) => act(`${about(id)}/answer`, { body: { text: written }, fails }));
   },
   branch: async (id) => {
     const copy = await act(`${about(id)}/copy`, { stays: false });

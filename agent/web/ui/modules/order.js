@@ -27,18 +27,38 @@ export function erase(turn, act) {
     make("div", { class: "actions" }, cancel, sure));
 }
 
-/** Let the visitor write another version of an answer. `act` stores it. @param {string} text @param {(text: string) => Promise<unknown>} act */
+/** @type {Map<string, string>} What was written and is not stored, until the page is left. */
+const drafts = new Map();
+document.addEventListener("own-data-deleted", () => drafts.clear());
+/**
+ * Let the visitor write another version of an answer. `act` stores it, and tells `fails` why it cannot. What was written is
+ * there again when the dialog is opened again.
+ * @param {string} text @param {(text: string, fails: (error: any) => void) => Promise<unknown>} act
+ */
 export function rewrite(text, act) {
-  const area = make("textarea", { value: text, "aria-labelledby": "order-title", dir: "auto" });
-  const cancel = button("cancel", said.camera_cancel), keep = button("keep", said.text_save);
+  const key = `${shown.conversation} ${text}`;
+  const area = make("textarea", { value: drafts.get(key) ?? text, "aria-labelledby": "order-title", dir: "auto" });
+  const cancel = button("cancel", said.camera_cancel), keep = button("keep", said.text_save), state = make("p", { role: "status" });
+  const undo = button("undo", said.chats_undo);
+  undo.hidden = !drafts.has(key);
+  undo.addEventListener("click", () => {
+    drafts.delete(key);
+    area.value = text;
+    undo.hidden = true;
+    area.focus();
+  });
+  area.addEventListener("input", () => drafts.set(key, area.value));
+  const fails = (error) => (area.isConnected && dialog.open ? (state.textContent = error.status ? error.message : said.chats_failed) : refused(error));
   cancel.addEventListener("click", () => dialog.close());
   keep.addEventListener("click", async () => {
     keep.disabled = true;
-    const isKept = area.value === text || await act(area.value);
+    state.textContent = "";
+    const isKept = area.value === text || await act(area.value, fails);
     keep.disabled = false;
+    if (isKept) drafts.delete(key);
     if (isKept && area.isConnected) dialog.close();
   });
-  showDialog(said.rewrite, make("p", {}, said.rewrite_how, " ", said.rewrite_left), area, make("div", { class: "actions" }, cancel, keep));
+  showDialog(said.rewrite, make("p", {}, said.rewrite_how, " ", said.rewrite_left), area, state, make("div", { class: "actions" }, undo, cancel, keep));
   area.focus();
 }
 

@@ -221,7 +221,7 @@ window.addEventListener("keydown", (event) => {
     help();
   } else if (shortcuts.open) return;
   else if (event.key === "Escape") {
-    if ($("[popover=auto]:popover-open") || event.target.closest?.(".artifact")) return; // they close themselves
+    if ($("[popover=auto]:popover-open") || event.target.closest?.(".artifact, #find")) return; // they close themselves
     if (editor.isRunning()) $("#composer .stop-button").click();
     else if (panel.isOpen() && panel.element.contains(event.target)) {
       panel.open(false);

@@ -35,33 +35,36 @@ const close = () => {
   list.hidden = true;
   for (const name of [...Object.keys(linked), "aria-activedescendant"]) box()?.removeAttribute(name);
 };
-// The prompts of servers, which are asked for once, when "/" is first typed.
-let served = [], servers;
+// The prompts of servers, which are asked for once, when "/" is first typed, and after a failure at the next "/".
+let served = [], servers, isLost = false;
 const askServers = () => (servers ??= load("servers").then(async (module) => {
   served = await module.list();
   if (served.length) {
     hint("");
-    look();
+    if (document.activeElement === box()) look(true);
   }
   return module;
-}).catch(() => void (servers = undefined)));
-/** Show the list, if the text in the composer asks for it. */
-export const look = () => {
+}).catch(() => void (isLost = true)));
+/** Show the list, if the text in the composer asks for it. `isLate`: it has more prompts, and the marked one stays. */
+export const look = (isLate = false) => {
   const text = box().value, wanted = /^\/([^\n]*)$/.exec(text)?.[1].trim().toLowerCase();
   if (text !== left) left = undefined;
+  if (isLost && (wanted === undefined || text === "/")) [servers, isLost] = [undefined, false];
   if (wanted !== undefined) askServers();
   found = wanted === undefined || left !== undefined ? [] : [...read(), ...served].filter(({ name }) => name.toLowerCase().includes(wanted));
   if (text === "/" && !found.length) hint(said.prompts_how, () => box()?.value.startsWith("/"));
   if (!found.length) return list.hidden || close();
+  const to = isLate && !list.hidden ? at : 0;
   list.replaceChildren(...found.map((one, n) => make("li", { role: "option", id: `prompt-${n}` }, ...lines(one))));
   list.hidden = false;
   for (const [name, value] of Object.entries(linked)) box().setAttribute(name, value);
-  mark(0);
+  mark(to);
 };
 const pick = (n) => {
+  const one = found[n];
   close();
-  if (found[n].server) servers.then((module) => module.use(found[n], use));
-  else use(found[n]);
+  if (one.server) servers.then((module) => module.use(one, use));
+  else use(one);
 };
 /** A key was pressed. The list hears it before all others, because it sends nothing then, and stops no answer. */
 export const press = (event) => {

@@ -89,6 +89,10 @@ const running = new Set();
 addEventListener("message", ({ source, data }) => {
   for (const one of running) if (source && source === one.frame?.contentWindow) one.take(data);
 });
+// A program ends with its block: in another chat nobody could stop it.
+const leaving = new MutationObserver(() => {
+  for (const one of running) if (!one.place.isConnected) one.end(one.frames.labels.stopped);
+});
 
 class Program {
   /** @param {HTMLElement} pre @param {import("./blocks.js").Frames} frames @param {Actions} actions */
@@ -126,6 +130,7 @@ class Program {
     this.code = codeOf(this.pre);
     this.frame = make("iframe", { "aria-hidden": "true", tabIndex: -1, style: UNSEEN, referrerPolicy: "no-referrer", sandbox: "allow-scripts", srcdoc: DOCUMENT(base) });
     running.add(this);
+    leaving.observe(document.body, { childList: true, subtree: true });
     document.body.append(/** @type {HTMLIFrameElement} */ (this.frame));
     this.tell(this.frames.labels.starting);
   }
@@ -133,7 +138,6 @@ class Program {
   /** Read what the frame says: it is a stranger. @param {any} said */
   take(said) {
     const { labels } = this.frames;
-    if (!this.place.isConnected) return this.drop();
     if ((this.messages += 1) > MOST_MESSAGES) return this.end(labels.tooMuch);
     if (said?.isReady) return this.frame?.contentWindow?.postMessage(this.code, "*");
     if (said?.begins) return this.tell(labels.runs);
@@ -199,6 +203,7 @@ class Program {
 
   drop() {
     running.delete(this);
+    if (!running.size) leaving.disconnect();
     this.frame?.remove();
     this.frame = undefined;
   }
@@ -220,6 +225,7 @@ const known = new WeakMap();
 /** Run the code of this block. A program that runs begins anew. @param {HTMLElement} pre @param {import("./blocks.js").Frames} frames @param {Actions} actions */
 export async function run(pre, frames, actions) {
   await styled(new URL("python.css", import.meta.url).href);
+  if (!pre.isConnected) return;
   const program = known.get(pre) ?? new Program(pre, frames, actions);
   known.set(pre, program);
   program.run();
