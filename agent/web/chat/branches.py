@@ -6,7 +6,7 @@ Those with the same content are the same question, and their answers are version
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping, Sequence, Set
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
@@ -45,7 +45,7 @@ ROW_CHARACTERS = 80
 PAGE = 200
 """Messages that are read at once for a tree, or for their files before they are erased."""
 COPIES = 2
-"""Chats that are copied at once. Others wait, and visitors take turns."""
+"""Chats that are copied at once, and those from which messages are erased. Others wait, and visitors take turns."""
 
 
 class Branches:
@@ -67,6 +67,7 @@ class Branches:
         self._store, self._media, self._quota = store, media, quota
         self._periods, self._is_answered, self._temporary = periods, is_answered, temporary
         self._copying, self._copied = RequestQueue(COPIES), Counter[str]()
+        self._erasing = RequestQueue(COPIES, slots_per_visitor=1)
 
     def is_copying(self, owner: str) -> bool:
         """Return True if a conversation of this owner is copied, and is hidden until it is whole."""
@@ -89,38 +90,71 @@ class Branches:
 
         The newest other version is shown then, or else what was before it. Raises `Conflict` and `NotFound`.
         """
-        conversation = await self._read(owner, conversation_id)
+        with acting_for(owner):
+            async with self._erasing.slot():
+                await self._erase_message(await self._read(owner, conversation_id), entry_id)
+
+    async def _erase_message(self, conversation: Conversation, entry_id: str) -> None:
         asked = [one for one in await self._store.find(conversation, ids=[entry_id]) if is_prompt(one)]
         if not asked:
             raise Conflict(MESSAGE_GONE)
-        same = await self._store.find(conversation, ids={entry_id, *asked[0].note.compared[:MOST_MODELS]})
-        gone = {id_ for one in same if is_prompt(one) for id_ in await self._store.following(conversation, one.id)}
+        gone = set[str]()
+        async for same in self._pages(conversation, {entry_id, *asked[0].note.compared[:MOST_MODELS]}):
+            for one in filter(is_prompt, same):
+                gone.update(await self._store.following(conversation, one.id))
         left = await self._without(conversation, asked[0], gone)
         references = dict[str, set[str]]()
-        ids = [*gone]
-        for at in range(0, len(ids), PAGE):
-            entries = await self._store.find(conversation, ids=ids[at : at + PAGE])
+        async for entries in self._pages(conversation, gone):
             for id_, names in (await PREPARING.run(references_in, conversation.id, entries)).items():
                 references.setdefault(id_, {reference_of(conversation.id)}).update(names)
-        await self._entitle(left, gone)
-        await run_to_completion(self._erase(left, ids, references))
+        if references:
+            await self._keep_files(conversation, gone, references.keys())
+        begins = await self._store.find(left, after=[None], most_bytes=VIEW_BYTES)
+        await run_to_completion(self._erase(left, gone, references, begins))
+
+    async def _pages(self, conversation: Conversation, ids: Iterable[str]) -> AsyncIterator[Sequence[Entry]]:
+        """Yield these entries, about `VIEW_BYTES` of them at a time."""
+        left = [*ids]
+        while left:
+            page = left[-PAGE:]
+            found = await self._store.find(conversation, ids=page, most_bytes=VIEW_BYTES)
+            known = {one.id for one in found}
+            left = left[:-PAGE] + [id_ for id_ in page if found and id_ not in known]
+            yield found
+
+    async def _keep_files(self, conversation: Conversation, gone: Set[str], files: Set[str]) -> None:
+        """Give the messages that stay references of their own to those of these files that they name.
+
+        Those of an import, and those of a copied link, are held by the reference of the conversation alone.
+        """
+        stay = [id_ for id_ in await self._store.following(conversation, None) if id_ not in gone]
+        async for entries in self._pages(conversation, stay):
+            named = await PREPARING.run(references_in, conversation.id, entries)
+            for one in entries:
+                for id_ in one.note.attachments:
+                    named.setdefault(id_, set()).add(reference_of(conversation.id, one.id))
+            if kept := {id_: names for id_, names in named.items() if id_ in files}:
+                await self._media.add_references(conversation.owner, kept)
 
     async def _without(self, conversation: Conversation, entry: Entry, gone: Set[str]) -> Conversation:
         """Return the conversation as it is without these entries, which begin with `entry`."""
         head = conversation.head_id
         if head in gone:
-            beside = await self._store.find(conversation, after=[entry.parent_id])
+            beside = await self._store.find(conversation, after=[entry.parent_id], most_bytes=VIEW_BYTES)
             others = [one.id for one in beside if is_prompt(one) and one.id not in gone]
             left = await self._store.following(conversation, others[-1]) if others else ()
             head = next((id_ for id_ in reversed(left) if id_ not in gone), entry.parent_id)
             conversation = branch(conversation, head)
         ends = tuple(end for end in conversation.branches if end not in gone and end != head)
         summary = conversation.summary if conversation.summary and conversation.summary.message not in gone else None
-        return replace(conversation, branches=ends, summary=summary)
+        votes = tuple(vote for vote in conversation.votes if vote.message not in gone)
+        return replace(conversation, branches=ends, summary=summary, votes=votes)
 
-    async def _entitle(self, left: Conversation, gone: Set[str]) -> None:
-        """Change a title that is about an erased message. One that was written stays, if messages stay."""
-        begins = await self._store.find(left, after=[None])
+    async def _entitle(self, left: Conversation, gone: Set[str], begins: Sequence[Entry]) -> None:
+        """Change a title that is about an erased message. One that was written stays, if messages stay.
+
+        `begins` are the messages with which the conversation could begin before.
+        """
         stay = [one for one in begins if one.id not in gone]
         if not stay:
             await self._store.label(left.id, owner=left.owner, title="")
@@ -128,10 +162,16 @@ class Branches:
             shown = [one for one in stay if left.head_id in await self._store.following(left, one.id)]
             await rename(self._store, left, (shown or stay)[-1], begins)
 
-    async def _erase(self, conversation: Conversation, ids: Sequence[str], references: Mapping[str, set[str]]) -> None:
-        await self._store.remove(conversation, ids)
+    async def _erase(
+        self, left: Conversation, gone: Set[str], references: Mapping[str, set[str]], begins: Sequence[Entry]
+    ) -> None:
+        await self._store.remove(left, [*gone])
         try:
-            await self._media.remove_references(conversation.owner, references)
+            await self._entitle(left, gone, begins)
+        except AgentError:  # the messages are gone
+            log.exception("the title of erased messages could not be changed")
+        try:
+            await self._media.remove_references(left.owner, references)
         except OSError:  # housekeeping removes files that no message names
             log.exception("the files of erased messages could not be removed")
 
