@@ -16,7 +16,7 @@ from agent.errors import AgentError, Conflict, InputError, NotFound
 from agent.files.long_documents import without_passages
 from agent.files.references import reference_of, references_in
 from agent.files.store import MediaStore
-from agent.history import MOST_MODELS, NO_CONVERSATION, Conversation, Entry, HistoryStore, Note, new_id, now
+from agent.history import MOST_MODELS, NO_CONVERSATION, Conversation, Entry, HistoryStore, Note, Vote, new_id, now
 from agent.history.search import searchable_text
 from agent.messages.repair import count_bytes
 from agent.system.request_queue import RequestQueue, acting_for
@@ -28,6 +28,7 @@ from agent.web.chat.expiry import RetentionPeriods, hidden
 from agent.web.chat.journal import branch
 from agent.web.chat.links import pages_of
 from agent.web.chat.questions import MESSAGE_GONE
+from agent.web.chat.side_by_side import is_hidden
 from agent.web.chat.storage_quota import StorageQuota
 from agent.web.chat.stored_entries import VIEW_BYTES, newest_first
 from agent.web.chat.temporary import TemporaryChats
@@ -259,6 +260,7 @@ class Branches:
 
         async def store(page: Sequence[Entry]) -> None:
             nonlocal copied
+            page = [_with_told_names(one, conversation.votes) for one in page]
             named = await PREPARING.run(references_in, copied.id, page)
             originals = await PREPARING.run(references_in, conversation.id, page)  # older versions have none yet
             for id_, names in named.items():
@@ -295,6 +297,12 @@ class Branches:
         if await self._is_answered(conversation.id, owner):
             raise Conflict(STILL_WRITING)
         return conversation
+
+
+def _with_told_names(entry: Entry, votes: Sequence[Vote]) -> Entry:
+    """Return the entry for a copy, which has no votes: a name that the visitor knows is not hidden there."""
+    is_told = entry.note.is_blind and not is_hidden(entry, votes)
+    return replace(entry, note=replace(entry.note, is_blind=False)) if is_told else entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,7 +344,7 @@ def _bytes_of(entries: Sequence[Entry]) -> int:
 
 
 def _rows(entries: Sequence[Entry], conversation: Conversation) -> list[BranchRow]:
-    head_id, voted = conversation.head_id, {vote.message for vote in conversation.votes}
+    head_id = conversation.head_id
     by_id, nexts = {one.id: one for one in entries}, defaultdict[str | None, list[Entry]](list)
     for one in entries:
         nexts[one.parent_id].append(one)
@@ -353,8 +361,7 @@ def _rows(entries: Sequence[Entry], conversation: Conversation) -> list[BranchRo
             if versions[one.parent_id] > 1 or row < 0:
                 depth, row = depth + (row >= 0), len(rows)
                 row_ = _row(one, nexts, depth, is_shown=one.id in shown)
-                is_hidden = one.note.is_blind and voted.isdisjoint(one.note.compared)
-                rows.append(replace(row_, model="") if is_hidden else row_)
+                rows.append(replace(row_, model="") if is_hidden(one, conversation.votes) else row_)
             rows[row] = replace(rows[row], turns=rows[row].turns + 1)
         left += [(next_, depth, row) for next_ in reversed(nexts[one.id])]
     return rows
