@@ -42,7 +42,7 @@ from agent.web.chat.conversations import CONTINUE, Conversations, OtherModels
 from agent.web.chat.model_window import FULL
 from agent.web.chat.questions import QuestionId
 from agent.web.chat.rate_limit import RateLimiter
-from agent.web.chat.ratings import MOST_REASON, Ratings
+from agent.web.chat.ratings import MOST_REASON, RATINGS_EACH, RATINGS_PER_ADDRESS, Ratings
 from agent.web.chat.sent_message import MessageId
 from agent.web.chat.side_by_side import MOST_MODELS, pairs, tally, votes_table
 from agent.web.chat.temporary_stores import is_temporary
@@ -138,7 +138,8 @@ B = TypeVar("B", bound=BaseModel)
 class MessageRoutes:
     """The routes. `owner_of` returns the owner that a request speaks for, and `login_of` the token of its login.
 
-    `limit` counts their requests. It is None on a private page. `ratings` is the owner's file of ratings.
+    `limit` counts their requests. It is None on a private page. `ratings` is the owner's file of ratings, which are
+    counted once more.
     """
 
     def __init__(
@@ -153,6 +154,7 @@ class MessageRoutes:
         self._conversations, self._owner_of, self._login_of = conversations, owner_of, login_of
         self._bodies, self._limit = EventBodies(limit), limit
         self._looking = RequestQueue(LOOKS_AT_ONCE, slots_per_visitor=1)
+        self._rating = RequestLimit(RATINGS_EACH, RATINGS_PER_ADDRESS) if limit is not None else None
 
     def add_to(self, app: FastAPI) -> None:
         """Add the routes to the application."""
@@ -359,6 +361,7 @@ class MessageRoutes:
         """Send the owner a rating of an answer. Without the visitor's will, it has no text of the chat."""
         if self._ratings.path is None:
             raise NotFound(_("Answers are not rated here."))
+        count_request(self._rating, request, owner)
         rating, where = await self._read(request, _Rating), await self._place(request, owner)
         turn = await self._conversations.views.turn(owner, *where)
         await self._ratings.add(turn, is_good=rating.good, reason=rating.reason, with_text=rating.text)

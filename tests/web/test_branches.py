@@ -425,6 +425,7 @@ async def test_text_is_found_on_the_shown_branch_page_by_page(house: House, monk
     assert calls > 2
     assert await found("GRÖSSE ist") == ([(sent[0], True, 1), (sent[0], False, 1)], calls)
     assert (await found("nowhere"))[0] == []
+    assert await found("\0") == ([], 1), "a text of signs that are not searched is in each message"
     with pytest.raises(NotFound):
         await reader.find("bob", conversation.id, "needle")
     with pytest.raises(NotFound):

@@ -35,6 +35,7 @@ from agent.web.chat import conversations, side_by_side, views
 from agent.web.chat.answers import LiveRun
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import OtherModels
+from agent.web.chat.ratings import RATINGS_EACH, Ratings
 from agent.web.chat.sent_message import MessageId
 from agent.web.chat.side_by_side import columns_of, pairs, tally, votes_table
 from agent.web.chat.temporary_stores import TemporaryMedia, TemporaryMemory, TemporaryStore
@@ -42,6 +43,7 @@ from agent.web.chat.transcript import is_prompt, message_text
 from agent.web.chat.turns import render_turn
 from agent.web.chat.visitor import Visitor
 from agent.web.conversation_routes import answer_error
+from agent.web.heavy_work import RequestLimit
 from agent.web.message_routes import MessageRoutes
 from agent.web.run_event_routes import AnswerFrames, RunEventRoutes
 from tests.support.history_stores import chain, end_as_lost, prompt
@@ -566,10 +568,10 @@ async def test_another_visitor_reaches_none_of_the_answers(house: House, server:
     await house.settle()
 
 
-def client_of(house: House) -> httpx.AsyncClient:
+def client_of(house: House, *limited: Any) -> httpx.AsyncClient:
     """Return a client of the routes, as Ann."""
     app, frames = FastAPI(), AnswerFrames(house.page.views.running_turn)
-    MessageRoutes(house.page, lambda _: "ann", no_login).add_to(app)
+    MessageRoutes(house.page, lambda _: "ann", no_login, *limited).add_to(app)
     RunEventRoutes(house.page.running, house.store, lambda _: "ann", lambda live, _: frames.of(live, ENGLISH)).add_to(
         app
     )
@@ -728,3 +730,16 @@ async def test_votes_are_counted_off_the_loop(house: House, monkeypatch: pytest.
     votes = tuple(Vote(message="m", models=("a", "b"), choice="0") for _ in range(3))
     await house.store.save(Conversation(owner="ann", votes=votes))
     assert len(await house.page.votes("ann")) == 1
+
+
+async def test_one_visitor_cannot_fill_the_file_of_ratings(house: House, tmp_path: Path) -> None:
+    path = tmp_path / "ratings.jsonl"
+    chat = await house.ask(f"!text {'x' * 30_000}")
+    [turn] = await house.turns(chat)
+    async with client_of(house, RequestLimit(), Ratings(path)) as client:
+        rating = {"good": True, "text": True, "reason": "y" * 1000}
+        where = f"/conversations/{chat}/messages/{turn['id']}/rating"
+        said = [(await client.post(where, json=rating)).status_code for _ in range(RATINGS_EACH + 1)]
+    assert (set(said[:-1]) <= {200, 204}, said[-1]) == (True, 429)
+    assert all(len(line) < 12_000 for line in path.read_text().splitlines())
+    assert len(path.read_text().splitlines()) == RATINGS_EACH

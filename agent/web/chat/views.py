@@ -289,7 +289,8 @@ class ChatViews:
         Raises `NotFound`.
         """
         conversation: Conversation = await self._store.get(conversation_id, owner=owner)
-        needle = " ".join(fold(query).split())
+        if not (needle := " ".join(fold(query).split())):  # each message would have it
+            return [], None
         start = end = before or conversation.head_id
         hits, pending, pages = list[MessageHit](), 0, 0
         conversation = replace(conversation, head_id=start)
