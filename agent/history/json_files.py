@@ -16,7 +16,7 @@ ones. The files of a conversation are:
                     entries were erased, this is entries-1.jsonl, and so on
     <run>.events    a line for each event of a run
 
-`conversation.jsonl` is replaced by a rename, and this rename is the one moment at which a change is made: of every
+`record.jsonl` is replaced by a rename, and this rename is the one moment at which a change is made: of every
 other file, only as many bytes count as the item says. What a killed process wrote beyond them is cut off by the next
 change.
 """

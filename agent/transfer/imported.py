@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from itertools import islice
 from typing import Any, cast
 
 from pydantic_ai.messages import (
@@ -89,8 +90,8 @@ class FileSource:
 
 MAX_TITLE, MAX_SUMMARY = 200, 20_000
 """Characters of the title and of the summary of a chat."""
-MAX_BRANCHES, MAX_PENDING, MAX_NAME = 1000, 100, 500
-"""The branches whose ends are known, the calls that wait, and the characters of a name in a conversation."""
+MAX_BRANCHES, MAX_PENDING, MAX_NAME, MAX_VOTES = 1000, 100, 500, 100
+"""The branches whose ends are known, the calls that wait, the characters of a name in a conversation, and its votes."""
 
 
 def bounded(conversation: Conversation) -> Conversation:
@@ -102,7 +103,7 @@ def bounded(conversation: Conversation) -> Conversation:
         conversation = replace(conversation, pending=())
     if summary is not None and (len(summary.text) > MAX_SUMMARY or len(summary.model) > MAX_NAME):
         conversation = replace(conversation, summary=None)
-    votes = tuple(one for one in conversation.votes[:MAX_BRANCHES] if _is_vote(one))
+    votes = tuple(islice(filter(_is_vote, conversation.votes), MAX_VOTES))
     conversation = replace(conversation, votes=votes)
     source = conversation.source if len(conversation.source) <= MAX_NAME else ""
     return replace(conversation, title=conversation.title[:MAX_TITLE], source=source)
@@ -111,7 +112,9 @@ def bounded(conversation: Conversation) -> Conversation:
 def _is_vote(vote: Vote) -> bool:
     choices = (*map(str, range(len(vote.models))), TIE, ALL_BAD)
     return (
-        len(vote.models) <= MOST_MODELS and vote.choice in choices and all(len(one) <= MAX_NAME for one in vote.models)
+        1 < len(vote.models) <= MOST_MODELS
+        and vote.choice in choices
+        and all(len(one) <= MAX_NAME for one in vote.models)
     )
 
 

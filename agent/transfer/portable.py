@@ -18,7 +18,7 @@ from pydantic_core import to_json
 from agent.citations import checked
 from agent.errors import NotFound
 from agent.files.store import MediaStore
-from agent.history import MOST_MODELS, NO_CONVERSATION, Conversation, Entry, HistoryStore, new_id, now
+from agent.history import MOST_MODELS, NO_CONVERSATION, Conversation, Entry, HistoryStore, Vote, new_id, now
 from agent.history.codec import dump_conversation, dump_entries, load_conversations, load_entries
 from agent.transfer.document import DOCUMENT_THREADS, ENTRY_BYTES, PAGE, PAGE_BYTES, files_and_size
 from agent.transfer.imported import FileLinks, FindFile, ImportedConversation, check_length, entry_id, parents_first
@@ -154,9 +154,9 @@ def read_conversation(element: Mapping[str, Any], find: FindFile, source: str = 
     )
     entries.clear()
     loaded = [_renewed(entry, links, runs) for entry in _loaded(texts)]
-    conversation = replace(
-        _conversation(cast("dict[str, Any]", given), ids), source=source, imported_at=now() if source else None
-    )
+    conversation = _conversation(cast("dict[str, Any]", given), ids)
+    votes = _votes(conversation.votes, ids, loaded)
+    conversation = replace(conversation, votes=votes, source=source, imported_at=now() if source else None)
     dump_conversation(conversation)  # raises if a store could not keep it
     originals = {new: id_ for id_, new in ids.items()}
     return ImportedConversation(
@@ -215,12 +215,12 @@ def renewed(branch: Iterable[Entry], links: FileLinks) -> Iterator[Entry]:
         parent = new.id
 
 
-def stored_size(entries: Sequence[Entry], most: float = inf) -> int:
-    """Return the bytes that a store needs for the entries. One of them is in memory as text at a time.
+def stored_size(entries: Sequence[Entry], most: float = inf, votes: Sequence[Vote] = ()) -> int:
+    """Return the bytes that a store needs for the entries and votes. One entry is in memory as text at a time.
 
     Raises `HistoryError` if a store could not keep them, and `ValueError` if they need more than `most`.
     """
-    size = 0
+    size = len(to_json(votes)) if votes else 0
     for entry in entries:
         check_length(*(getattr(part, name, None) for part in entry.message.parts for name in ("content", "args")))
         size += len(dump_entries([entry])[0].encode()) + ENTRY_BYTES
@@ -245,10 +245,18 @@ def _conversation(given: Mapping[str, Any], ids: Mapping[str, str]) -> Conversat
     if (summary := conversation.summary) is not None:
         message = ids.get(summary.message)
         conversation = replace(conversation, summary=replace(summary, message=message) if message else None)
-    votes = [replace(vote, message=ids[vote.message]) for vote in conversation.votes if vote.message in ids]
-    conversation = replace(conversation, votes=tuple(votes))
     times = {"created_at": _past(conversation.created_at), "updated_at": _past(conversation.updated_at)}
     return replace(conversation, cost=max(conversation.cost, 0.0), **times)
+
+
+def _votes(votes: Iterable[Vote], ids: Mapping[str, str], entries: Iterable[Entry]) -> tuple[Vote, ...]:
+    """Return the first vote on each message to several models that exists, with new ids."""
+    compared = {entry.id: frozenset(entry.note.compared) for entry in entries if len(entry.note.compared) > 1}
+    kept = dict[frozenset[str], Vote]()
+    for vote in votes:
+        if together := compared.get(ids.get(vote.message, "")):
+            kept.setdefault(together, replace(vote, message=ids[vote.message], at=_past(vote.at)))
+    return tuple(kept.values())
 
 
 def _renewed(entry: Entry, links: FileLinks, runs: dict[str, str]) -> Entry:

@@ -36,7 +36,7 @@ _FAILURES = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError
 class FoundConversation:
     """A conversation that can be imported: when it was last changed, the bytes it will take, and how to read it.
 
-    `source` says where it is from, as in the conversation.
+    `source` says where it is from, as `Conversation.source` does.
     """
 
     source: str
@@ -120,7 +120,7 @@ class ImportReader:
             imported = self._read(group, self.left_out)
             if imported is None:
                 return None
-            size = stored_size(imported.entries, MAX_STORED_BYTES) + imported.file_bytes
+            size = stored_size(imported.entries, MAX_STORED_BYTES, imported.conversation.votes) + imported.file_bytes
             self._check(imported.entries)
         except _FAILURES:
             self.left_out[DAMAGED] += 1

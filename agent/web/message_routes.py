@@ -26,11 +26,14 @@ from agent.errors import Conflict, HistoryError, InputError, NotFound, ToolError
 from agent.fetch import Guard
 from agent.files.images import KINDS
 from agent.files.transcribe import ReportProgress
+from agent.history import Vote
 from agent.i18n.text import LocalizedText, _
 from agent.i18n.translator import Translator, negotiate
 from agent.models.families import LONGEST_NAME
 from agent.rendering.steps import localized_error
 from agent.system.media_types import SUFFIXES, detect_mime
+from agent.system.request_queue import RequestQueue, acting_for
+from agent.system.threads import LOOKS
 from agent.tools.function_tools import PromptInfo, PromptSource
 from agent.web.chat.answers import RESTARTING, LiveRun
 from agent.web.chat.attachments import check_length
@@ -39,12 +42,12 @@ from agent.web.chat.conversations import CONTINUE, Conversations, OtherModels
 from agent.web.chat.model_window import FULL
 from agent.web.chat.questions import QuestionId
 from agent.web.chat.rate_limit import RateLimiter
-from agent.web.chat.ratings import MOST_REASON, Ratings
+from agent.web.chat.ratings import MOST_REASON, RATINGS_EACH, RATINGS_PER_ADDRESS, Ratings
 from agent.web.chat.sent_message import MessageId
 from agent.web.chat.side_by_side import MOST_MODELS, pairs, tally, votes_table
 from agent.web.chat.temporary_stores import is_temporary
 from agent.web.chat.visitor import Visitor
-from agent.web.conversation_routes import Handler, answering, known_error, status_of
+from agent.web.conversation_routes import LOOKS_AT_ONCE, Handler, answering, known_error, status_of
 from agent.web.heavy_work import HeavyResponse, RequestLimit, RequestSlot, count_request, result_unless_gone
 from agent.web.middleware.isolation import visitor_id_of
 from agent.web.middleware.requests import EventBodies
@@ -135,7 +138,8 @@ B = TypeVar("B", bound=BaseModel)
 class MessageRoutes:
     """The routes. `owner_of` returns the owner that a request speaks for, and `login_of` the token of its login.
 
-    `limit` counts their requests. It is None on a private page. `ratings` is the owner's file of ratings.
+    `limit` counts their requests. It is None on a private page. `ratings` is the owner's file of ratings, which are
+    counted once more.
     """
 
     def __init__(
@@ -149,6 +153,8 @@ class MessageRoutes:
         self._ratings = ratings
         self._conversations, self._owner_of, self._login_of = conversations, owner_of, login_of
         self._bodies, self._limit = EventBodies(limit), limit
+        self._looking = RequestQueue(LOOKS_AT_ONCE, slots_per_visitor=1)
+        self._rating = RequestLimit(RATINGS_EACH, RATINGS_PER_ADDRESS) if limit is not None else None
 
     def add_to(self, app: FastAPI) -> None:
         """Add the routes to the application."""
@@ -184,9 +190,8 @@ class MessageRoutes:
         return await self._answer(request, owner, None)
 
     async def _send(self, request: Request, owner: str) -> Any:
-        given = str(
-            request.path_params["id_"]
-        )  # `conversation_of` says what is right for a temporary chat that is over
+        given = str(request.path_params["id_"])
+        # `conversation_of` says what is right for a temporary chat that is over.
         return await self._answer(request, owner, given if is_temporary(given) else await self._id(request, owner))
 
     async def _answer(self, request: Request, owner: str, conversation: str | None) -> Any:
@@ -356,20 +361,19 @@ class MessageRoutes:
         """Send the owner a rating of an answer. Without the visitor's will, it has no text of the chat."""
         if self._ratings.path is None:
             raise NotFound(_("Answers are not rated here."))
+        count_request(self._rating, request, owner)
         rating, where = await self._read(request, _Rating), await self._place(request, owner)
         turn = await self._conversations.views.turn(owner, *where)
         await self._ratings.add(turn, is_good=rating.good, reason=rating.reason, with_text=rating.text)
 
     async def _votes(self, request: Request, owner: str) -> Any:
         """Return the visitor's votes and their counts, or with `?format=csv` the votes as a table to save."""
-        votes, name_of = await self._conversations.votes(owner), self._conversations.models.name_of
-        if request.query_params.get("format") == "csv":
-            return Response(votes_table(votes), media_type="text/csv", headers={**NO_STORE, **_saved_as("votes.csv")})
-        each = [{"at": one.at.isoformat(), "models": [*one.models], "choice": one.choice} for one in votes]
-        names = {model: _translator(request)(name_of(model)) for one in votes for model in one.models}
-        value = {"models": tally(votes), "pairs": pairs(votes), "names": names, "votes": each}
-        is_saved = request.query_params.get("format") == "json"
-        return JSONResponse(value, headers={**NO_STORE, **(_saved_as("votes.json") if is_saved else {})})
+        translate, name_of = _translator(request), self._conversations.models.name_of
+        with acting_for(owner):
+            async with self._looking.slot():
+                votes = await self._conversations.votes(owner)
+                names = {model: translate(name_of(model)) for model in {one for vote in votes for one in vote.models}}
+                return await LOOKS.run(_votes_response, votes, names, request.query_params.get("format"))
 
     async def _erase(self, request: Request, owner: str) -> Any:
         await self._conversations.erase(owner, *await self._place(request, owner))
@@ -451,6 +455,15 @@ def _checked(kind: type[B], value: dict[str, Any]) -> B:
         return kind.model_validate(value)
     except ValidationError as error:
         raise InputError(f"Send {_KNOWN[kind]}.") from error
+
+
+def _votes_response(votes: Sequence[Vote], names: Mapping[str, str], format_: str | None) -> Response:
+    """Return the votes and their counts, or with "csv" the votes as a table to save."""
+    if format_ == "csv":
+        return Response(votes_table(votes), media_type="text/csv", headers={**NO_STORE, **_saved_as("votes.csv")})
+    each = [{"at": one.at.isoformat(), "models": [*one.models], "choice": one.choice} for one in votes]
+    value = {"models": tally(votes), "pairs": pairs(votes), "names": names, "votes": each}
+    return JSONResponse(value, headers={**NO_STORE, **(_saved_as("votes.json") if format_ == "json" else {})})
 
 
 def _translator(request: Request) -> Translator:

@@ -15,7 +15,7 @@ from pydantic_ai.messages import BinaryContent, ImageUrl, ModelRequest, ModelRes
 from agent.errors import Conflict, HistoryError, InputError, Limited, NotFound
 from agent.files.references import reference_of
 from agent.files.store import ROUTE, MediaStore
-from agent.history import ChatSummary, Conversation, Entry, Note, new_id, now
+from agent.history import ChatSummary, Conversation, Entry, Note, Vote, new_id, now
 from agent.history.memory import MemoryStore
 from agent.settings import PublicSettings
 from agent.web.chat import branches, views
@@ -425,6 +425,7 @@ async def test_text_is_found_on_the_shown_branch_page_by_page(house: House, monk
     assert calls > 2
     assert await found("GRÖSSE ist") == ([(sent[0], True, 1), (sent[0], False, 1)], calls)
     assert (await found("nowhere"))[0] == []
+    assert await found("\0") == ([], 1), "a text of signs that are not searched is in each message"
     with pytest.raises(NotFound):
         await reader.find("bob", conversation.id, "needle")
     with pytest.raises(NotFound):
@@ -469,3 +470,62 @@ async def test_few_chats_are_copied_at_once(house: House, monkeypatch: pytest.Mo
     copies = await asyncio.gather(*(house.branches.copy(ANN, house.conversation.id, first) for _ in range(6)))
     assert len({*copies}) == 6
     assert most == COPIES
+
+
+async def imported_picture(house: House) -> tuple[str, list[str]]:
+    """Store two messages with one picture as an import does. Return its id and theirs."""
+    picture = await house.media.add(
+        "ann", BinaryContent(b"1", media_type="image/png"), reference_of(house.conversation.id)
+    )
+    ids = list[str]()
+    for number in range(2):
+        message = ModelRequest([UserPromptPart([f"{number}", ImageUrl(ROUTE + picture)])])
+        entry = Entry(parent_id=house.conversation.head_id, message=message, note=Note(ended="stop"))
+        house.conversation = await house.store.save(replace(house.conversation, head_id=entry.id), [entry])
+        ids.append(entry.id)
+    return picture, ids
+
+
+async def test_imported_message_that_stays_keeps_its_file(house: House) -> None:
+    picture, (first, later) = await imported_picture(house)
+    await house.branches.erase("ann", house.conversation.id, later)
+    assert [*await house.media.files("ann")] == [picture]
+    await house.branches.erase("ann", house.conversation.id, first)
+    assert [*await house.media.files("ann")] == []
+
+
+async def test_votes_on_erased_messages_go(house: House) -> None:
+    first = await house.turn("one")
+    later = await house.turn("two", after=house.conversation.head_id)
+    votes = tuple(Vote(message=id_, models=("a", "b"), choice="0") for id_ in (first, later))
+    await house.store.save(replace(house.conversation, votes=votes))
+    await house.branches.erase("ann", house.conversation.id, later)
+    assert (await house.store.get(house.conversation.id, owner="ann")).votes == votes[:1]
+
+
+async def test_refused_erasure_keeps_the_title(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refused(*_: object) -> None:
+        raise Conflict("it has changed")
+
+    first = await house.turn("one")
+    monkeypatch.setattr(house.store, "remove", refused)
+    with pytest.raises(Conflict):
+        await house.branches.erase("ann", house.conversation.id, first)
+    assert (await house.store.get(house.conversation.id, owner="ann")).title == "Numbers"
+
+
+async def test_erasure_reads_bounded_parts(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(branches, "VIEW_BYTES", 100)
+    _, (first, _later) = await imported_picture(house)
+    for number in range(20):
+        await house.turn(f"{number}" * 50, after=house.conversation.head_id)
+    find, read = house.store.find, list[int]()
+
+    async def counted(*given: Any, **more: Any) -> Sequence[Entry]:
+        read.append(len(found := await find(*given, **more)))
+        return found
+
+    monkeypatch.setattr(house.store, "find", counted)
+    await house.branches.erase("ann", house.conversation.id, first)
+    assert max(read) <= 4
+    assert (await house.shown(), [*await house.media.files("ann")]) == ([], [])

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import threading
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from itertools import product
@@ -17,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from agent.errors import AgentError, Conflict, HistoryError, InputError, Limited, NotFound
 from agent.files.store import MediaStore
-from agent.history import Conversation, Entry, Note, Vote
+from agent.history import Conversation, Entry, Note, Vote, now
 from agent.history.codec import dump_conversation, dump_entries
 from agent.history.memory import MemoryStore
 from agent.i18n.translator import ENGLISH
@@ -26,18 +27,23 @@ from agent.providers.connection import Endpoint, ServedModel
 from agent.rendering.bubbles import Turn, edits
 from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.transfer.export import Exporter
-from agent.transfer.portable import read_conversation
+from agent.transfer.imported import MAX_VOTES, bounded
+from agent.transfer.portable import read_conversation, stored_size
+from agent.web import message_routes
 from agent.web.app import build_conversations
-from agent.web.chat import side_by_side
+from agent.web.chat import conversations, side_by_side, views
 from agent.web.chat.answers import LiveRun
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import OtherModels
+from agent.web.chat.ratings import RATINGS_EACH, Ratings
 from agent.web.chat.sent_message import MessageId
 from agent.web.chat.side_by_side import columns_of, pairs, tally, votes_table
 from agent.web.chat.temporary_stores import TemporaryMedia, TemporaryMemory, TemporaryStore
 from agent.web.chat.transcript import is_prompt, message_text
+from agent.web.chat.turns import render_turn
 from agent.web.chat.visitor import Visitor
 from agent.web.conversation_routes import answer_error
+from agent.web.heavy_work import RequestLimit
 from agent.web.message_routes import MessageRoutes
 from agent.web.run_event_routes import AnswerFrames, RunEventRoutes
 from tests.support.history_stores import chain, end_as_lost, prompt
@@ -562,10 +568,10 @@ async def test_another_visitor_reaches_none_of_the_answers(house: House, server:
     await house.settle()
 
 
-def client_of(house: House) -> httpx.AsyncClient:
+def client_of(house: House, *limited: Any) -> httpx.AsyncClient:
     """Return a client of the routes, as Ann."""
     app, frames = FastAPI(), AnswerFrames(house.page.views.running_turn)
-    MessageRoutes(house.page, lambda _: "ann", no_login).add_to(app)
+    MessageRoutes(house.page, lambda _: "ann", no_login, *limited).add_to(app)
     RunEventRoutes(house.page.running, house.store, lambda _: "ann", lambda live, _: frames.of(live, ENGLISH)).add_to(
         app
     )
@@ -625,3 +631,115 @@ async def test_message_to_all_is_found_by_each_of_its_ids(house: House) -> None:
         chat = Conversation(id=f"{number}" * 32, owner="ann", head_id=id_)
         await house.store.save(chat, [entry])
         assert await house.page.find_sent("ann", chat.id, replace(message, again=True)) == chat.id
+
+
+async def test_copy_before_the_vote_tells_no_name(house: House) -> None:
+    """A copy has one of the answers alone. After the vote, its name is known."""
+    chat = await house.ask("!text Yes.", is_blind=True)
+    [turn] = await house.turns(chat)
+    copy = await house.page.branches.copy(ANN, chat, turn["id"])
+    [copied] = await house.turns(copy)
+    assert ("columns" not in copied, told(copied)) == (True, [])
+    assert "caption" not in copied
+    with pytest.raises(InputError):
+        await house.page.vote("ann", copy, turn["id"], "0")
+    await house.page.vote("ann", chat, turn["id"], "0")
+    [shown] = await house.turns(await house.page.branches.copy(ANN, chat, turn["id"]))
+    assert told(shown) != []
+
+
+async def test_running_answer_alone_tells_no_name(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other answers can be too long to be read beside it."""
+
+    async def none(*_: object) -> Any:
+        return {}
+
+    monkeypatch.setattr(views, "columns_of", none)
+    live = await house.send("!text Yes.", is_blind=True)
+    running = await house.page.views.running_turn(house.page.live_runs.together[live.conversation_id])
+    await house.settle()
+    turn = render_turn(running.turn(0.0))
+    assert ("columns" not in turn, told(turn)) == (True, [])
+
+
+async def test_vote_is_on_the_letter_that_the_page_shows(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page leaves an answer out that is too long to read. The others keep their letters."""
+    chat = await house.ask(ASK, others=OTHERS, is_blind=True)
+    [first] = await house.turns(chat)
+    ids = [column["id"].removeprefix("answer-") for column in first["columns"]]
+    models = {entry.id: entry.note.model for entry in await house.entries(chat)}
+    find = house.store.find
+
+    async def without_second(*given: Any, **more: Any) -> Sequence[Entry]:
+        return [one for one in await find(*given, **more) if "most_bytes" not in more or one.id != ids[1]]
+
+    await house.page.branches.choose("ann", chat, ids[0])
+    monkeypatch.setattr(house.store, "find", without_second)
+    [turn] = await house.turns(chat)
+    assert [one["name"] for one in turn["columns"]] == ["A", "C"]
+    assert [button["value"]["choice"] for button in turn["buttons"]] == ["0", "2", "tie", "bad"]
+    await house.page.vote("ann", chat, turn["id"], "2")
+    [vote] = await house.page.votes("ann")
+    assert vote.models[int(vote.choice)] == models[ids[2]]
+
+
+async def test_votes_of_an_import_are_few_and_past(house: House) -> None:
+    """There is one for each message to several models, at a time with a zone that has been."""
+    one, other, alone = entries = chain(*(prompt(f"{number}") for number in range(3)))
+    both = Note(compared=(one.id, other.id))
+    entries = [replace(one, note=both), replace(other, note=both), alone]
+    raw = [json.loads(text) for text in dump_entries(entries)]
+    conversation = json.loads(dump_conversation(Conversation(owner="ann", head_id=alone.id)))
+    votes = [
+        {"message": message, "models": ["a", "b"], "choice": "0", "at": at}
+        for message in (one.id, other.id, alone.id, "?")
+        for at in ("2001-01-01T00:00:00", "9000-01-01T00:00:00Z") * 500
+    ]
+    fields = {**conversation, "votes": votes}
+    read = read_conversation({"conversation": fields, "entries": raw}, lambda _: None)
+    [vote] = read.conversation.votes
+    assert vote.at.tzinfo is not None
+    assert stored_size(read.entries, votes=read.conversation.votes) > stored_size(read.entries)
+    given = replace(vote, models=("a",))
+    assert bounded(replace(read.conversation, votes=(given,))).votes == ()  # one model has not been compared
+    assert len(bounded(replace(read.conversation, votes=(vote,) * 1000)).votes) == MAX_VOTES
+    raw = [json.loads(text) for text in dump_entries(entries)]
+    later = {**fields, "votes": votes[1:2]}
+    [vote] = read_conversation({"conversation": later, "entries": raw}, lambda _: None).conversation.votes
+    assert vote.at <= now()
+    await house.store.save(replace(read.conversation, owner="ann"), read.entries)
+    chat = await house.ask(ASK, is_blind=True)
+    await house.page.vote("ann", chat, (await house.turns(chat))[0]["id"], "0")
+    assert len(await house.page.votes("ann")) == 2
+
+
+async def test_votes_are_counted_off_the_loop(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = list[str]()
+
+    def seen(votes: Any) -> Any:
+        threads.append(threading.current_thread().name)
+        return tally(votes)
+
+    monkeypatch.setattr(message_routes, "tally", seen)
+    async with client_of(house) as client:
+        assert (await client.get("/votes")).json()["votes"] == []
+        assert (await client.get("/votes?format=csv")).text.startswith("at,")
+    assert threads
+    assert all(name.startswith("looks") for name in threads)
+    monkeypatch.setattr(conversations, "MOST_VOTES", 1)
+    votes = tuple(Vote(message="m", models=("a", "b"), choice="0") for _ in range(3))
+    await house.store.save(Conversation(owner="ann", votes=votes))
+    assert len(await house.page.votes("ann")) == 1
+
+
+async def test_one_visitor_cannot_fill_the_file_of_ratings(house: House, tmp_path: Path) -> None:
+    path = tmp_path / "ratings.jsonl"
+    chat = await house.ask(f"!text {'x' * 30_000}")
+    [turn] = await house.turns(chat)
+    async with client_of(house, RequestLimit(), Ratings(path)) as client:
+        rating = {"good": True, "text": True, "reason": "y" * 1000}
+        where = f"/conversations/{chat}/messages/{turn['id']}/rating"
+        said = [(await client.post(where, json=rating)).status_code for _ in range(RATINGS_EACH + 1)]
+    assert (set(said[:-1]) <= {200, 204}, said[-1]) == (True, 429)
+    assert all(len(line) < 12_000 for line in path.read_text().splitlines())
+    assert len(path.read_text().splitlines()) == RATINGS_EACH

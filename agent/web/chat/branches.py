@@ -6,7 +6,7 @@ Those with the same content are the same question, and their answers are version
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping, Sequence, Set
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
@@ -16,7 +16,7 @@ from agent.errors import AgentError, Conflict, InputError, NotFound
 from agent.files.long_documents import without_passages
 from agent.files.references import reference_of, references_in
 from agent.files.store import MediaStore
-from agent.history import MOST_MODELS, NO_CONVERSATION, Conversation, Entry, HistoryStore, Note, new_id, now
+from agent.history import MOST_MODELS, NO_CONVERSATION, Conversation, Entry, HistoryStore, Note, Vote, new_id, now
 from agent.history.search import searchable_text
 from agent.messages.repair import count_bytes
 from agent.system.request_queue import RequestQueue, acting_for
@@ -28,6 +28,7 @@ from agent.web.chat.expiry import RetentionPeriods, hidden
 from agent.web.chat.journal import branch
 from agent.web.chat.links import pages_of
 from agent.web.chat.questions import MESSAGE_GONE
+from agent.web.chat.side_by_side import is_hidden
 from agent.web.chat.storage_quota import StorageQuota
 from agent.web.chat.stored_entries import VIEW_BYTES, newest_first
 from agent.web.chat.temporary import TemporaryChats
@@ -45,7 +46,7 @@ ROW_CHARACTERS = 80
 PAGE = 200
 """Messages that are read at once for a tree, or for their files before they are erased."""
 COPIES = 2
-"""Chats that are copied at once. Others wait, and visitors take turns."""
+"""Chats that are copied at once, and those from which messages are erased. Others wait, and visitors take turns."""
 
 
 class Branches:
@@ -67,6 +68,7 @@ class Branches:
         self._store, self._media, self._quota = store, media, quota
         self._periods, self._is_answered, self._temporary = periods, is_answered, temporary
         self._copying, self._copied = RequestQueue(COPIES), Counter[str]()
+        self._erasing = RequestQueue(COPIES, slots_per_visitor=1)
 
     def is_copying(self, owner: str) -> bool:
         """Return True if a conversation of this owner is copied, and is hidden until it is whole."""
@@ -89,38 +91,71 @@ class Branches:
 
         The newest other version is shown then, or else what was before it. Raises `Conflict` and `NotFound`.
         """
-        conversation = await self._read(owner, conversation_id)
+        with acting_for(owner):
+            async with self._erasing.slot():
+                await self._erase_message(await self._read(owner, conversation_id), entry_id)
+
+    async def _erase_message(self, conversation: Conversation, entry_id: str) -> None:
         asked = [one for one in await self._store.find(conversation, ids=[entry_id]) if is_prompt(one)]
         if not asked:
             raise Conflict(MESSAGE_GONE)
-        same = await self._store.find(conversation, ids={entry_id, *asked[0].note.compared[:MOST_MODELS]})
-        gone = {id_ for one in same if is_prompt(one) for id_ in await self._store.following(conversation, one.id)}
+        gone = set[str]()
+        async for same in self._pages(conversation, {entry_id, *asked[0].note.compared[:MOST_MODELS]}):
+            for one in filter(is_prompt, same):
+                gone.update(await self._store.following(conversation, one.id))
         left = await self._without(conversation, asked[0], gone)
         references = dict[str, set[str]]()
-        ids = [*gone]
-        for at in range(0, len(ids), PAGE):
-            entries = await self._store.find(conversation, ids=ids[at : at + PAGE])
+        async for entries in self._pages(conversation, gone):
             for id_, names in (await PREPARING.run(references_in, conversation.id, entries)).items():
                 references.setdefault(id_, {reference_of(conversation.id)}).update(names)
-        await self._entitle(left, gone)
-        await run_to_completion(self._erase(left, ids, references))
+        if references:
+            await self._keep_files(conversation, gone, references.keys())
+        begins = await self._store.find(left, after=[None], most_bytes=VIEW_BYTES)
+        await run_to_completion(self._erase(left, gone, references, begins))
+
+    async def _pages(self, conversation: Conversation, ids: Iterable[str]) -> AsyncIterator[Sequence[Entry]]:
+        """Yield these entries, about `VIEW_BYTES` of them at a time."""
+        left = [*ids]
+        while left:
+            page = left[-PAGE:]
+            found = await self._store.find(conversation, ids=page, most_bytes=VIEW_BYTES)
+            known = {one.id for one in found}
+            left = left[:-PAGE] + [id_ for id_ in page if found and id_ not in known]
+            yield found
+
+    async def _keep_files(self, conversation: Conversation, gone: Set[str], files: Set[str]) -> None:
+        """Give the messages that stay references of their own to those of these files that they name.
+
+        Those of an import, and those of a copied link, are held by the reference of the conversation alone.
+        """
+        stay = [id_ for id_ in await self._store.following(conversation, None) if id_ not in gone]
+        async for entries in self._pages(conversation, stay):
+            named = await PREPARING.run(references_in, conversation.id, entries)
+            for one in entries:
+                for id_ in one.note.attachments:
+                    named.setdefault(id_, set()).add(reference_of(conversation.id, one.id))
+            if kept := {id_: names for id_, names in named.items() if id_ in files}:
+                await self._media.add_references(conversation.owner, kept)
 
     async def _without(self, conversation: Conversation, entry: Entry, gone: Set[str]) -> Conversation:
         """Return the conversation as it is without these entries, which begin with `entry`."""
         head = conversation.head_id
         if head in gone:
-            beside = await self._store.find(conversation, after=[entry.parent_id])
+            beside = await self._store.find(conversation, after=[entry.parent_id], most_bytes=VIEW_BYTES)
             others = [one.id for one in beside if is_prompt(one) and one.id not in gone]
             left = await self._store.following(conversation, others[-1]) if others else ()
             head = next((id_ for id_ in reversed(left) if id_ not in gone), entry.parent_id)
             conversation = branch(conversation, head)
         ends = tuple(end for end in conversation.branches if end not in gone and end != head)
         summary = conversation.summary if conversation.summary and conversation.summary.message not in gone else None
-        return replace(conversation, branches=ends, summary=summary)
+        votes = tuple(vote for vote in conversation.votes if vote.message not in gone)
+        return replace(conversation, branches=ends, summary=summary, votes=votes)
 
-    async def _entitle(self, left: Conversation, gone: Set[str]) -> None:
-        """Change a title that is about an erased message. One that was written stays, if messages stay."""
-        begins = await self._store.find(left, after=[None])
+    async def _entitle(self, left: Conversation, gone: Set[str], begins: Sequence[Entry]) -> None:
+        """Change a title that is about an erased message. One that was written stays, if messages stay.
+
+        `begins` are the messages with which the conversation could begin before.
+        """
         stay = [one for one in begins if one.id not in gone]
         if not stay:
             await self._store.label(left.id, owner=left.owner, title="")
@@ -128,10 +163,16 @@ class Branches:
             shown = [one for one in stay if left.head_id in await self._store.following(left, one.id)]
             await rename(self._store, left, (shown or stay)[-1], begins)
 
-    async def _erase(self, conversation: Conversation, ids: Sequence[str], references: Mapping[str, set[str]]) -> None:
-        await self._store.remove(conversation, ids)
+    async def _erase(
+        self, left: Conversation, gone: Set[str], references: Mapping[str, set[str]], begins: Sequence[Entry]
+    ) -> None:
+        await self._store.remove(left, [*gone])
         try:
-            await self._media.remove_references(conversation.owner, references)
+            await self._entitle(left, gone, begins)
+        except AgentError:  # the messages are gone
+            log.exception("the title of erased messages could not be changed")
+        try:
+            await self._media.remove_references(left.owner, references)
         except OSError:  # housekeeping removes files that no message names
             log.exception("the files of erased messages could not be removed")
 
@@ -219,6 +260,7 @@ class Branches:
 
         async def store(page: Sequence[Entry]) -> None:
             nonlocal copied
+            page = [_with_told_names(one, conversation.votes) for one in page]
             named = await PREPARING.run(references_in, copied.id, page)
             originals = await PREPARING.run(references_in, conversation.id, page)  # older versions have none yet
             for id_, names in named.items():
@@ -255,6 +297,12 @@ class Branches:
         if await self._is_answered(conversation.id, owner):
             raise Conflict(STILL_WRITING)
         return conversation
+
+
+def _with_told_names(entry: Entry, votes: Sequence[Vote]) -> Entry:
+    """Return the entry for a copy, which has no votes: a name that the visitor knows is not hidden there."""
+    is_told = entry.note.is_blind and not is_hidden(entry, votes)
+    return replace(entry, note=replace(entry.note, is_blind=False)) if is_told else entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,7 +344,7 @@ def _bytes_of(entries: Sequence[Entry]) -> int:
 
 
 def _rows(entries: Sequence[Entry], conversation: Conversation) -> list[BranchRow]:
-    head_id, voted = conversation.head_id, {vote.message for vote in conversation.votes}
+    head_id = conversation.head_id
     by_id, nexts = {one.id: one for one in entries}, defaultdict[str | None, list[Entry]](list)
     for one in entries:
         nexts[one.parent_id].append(one)
@@ -313,8 +361,7 @@ def _rows(entries: Sequence[Entry], conversation: Conversation) -> list[BranchRo
             if versions[one.parent_id] > 1 or row < 0:
                 depth, row = depth + (row >= 0), len(rows)
                 row_ = _row(one, nexts, depth, is_shown=one.id in shown)
-                is_hidden = one.note.is_blind and voted.isdisjoint(one.note.compared)
-                rows.append(replace(row_, model="") if is_hidden else row_)
+                rows.append(replace(row_, model="") if is_hidden(one, conversation.votes) else row_)
             rows[row] = replace(rows[row], turns=rows[row].turns + 1)
         left += [(next_, depth, row) for next_ in reversed(nexts[one.id])]
     return rows

@@ -86,8 +86,8 @@ class StorageStatus:
 log = logging.getLogger(__name__)
 
 Parts = list[UserContent]
-VOTED_CHATS, VOTES_PAGE = 5_000, 200
-"""The newest chats whose votes are counted, and how many of them are read at once."""
+VOTED_CHATS, VOTES_PAGE, MOST_VOTES = 5_000, 200, 5_000
+"""The newest chats whose votes are counted, how many of them are read at once, and the most votes."""
 WINDOWS = 2
 """Chats whose use of a window is counted at once. Others wait, and visitors take turns."""
 CONTINUE = _("Continue exactly where you stopped.")
@@ -575,7 +575,10 @@ class Conversations:
             yield file
 
     async def vote(self, owner: str, conversation_id: str | None, entry_id: str, choice: str) -> None:
-        """Store which answer is the best one, and show the models' names. Raises `Conflict` and `InputError`."""
+        """Store which answer is the best one, and show the models' names. Raises `Conflict` and `InputError`.
+
+        `choice` is the number of the answer among all messages to these models, as the page letters them.
+        """
         for _attempt in range(SAVES):
             conversation = await self._idle(owner, conversation_id)
             found = [one for one in await self.store.find(conversation, ids=[entry_id]) if one.note.is_blind]
@@ -583,13 +586,16 @@ class Conversations:
                 raise Conflict(MESSAGE_GONE)
             if not is_hidden(found[0], conversation.votes):
                 raise Conflict(_("You have voted on these answers already."))
-            ids = found[0].note.compared
-            models = {one.id: one.note.model for one in await self.store.find(conversation, ids=ids)}
-            given = tuple(models[id_] for id_ in ids if id_ in models)
-            if choice not in (*map(str, range(len(given))), TIE, ALL_BAD):
+            ids = [*dict.fromkeys(found[0].note.compared)]
+            models = {one.id: one.note.model for one in await self.store.find(conversation, ids=ids[:MOST_MODELS])}
+            given = [str(place) for place, id_ in enumerate(ids) if id_ in models]
+            if len(given) < 2:
+                raise InputError("There is no other answer to compare this one with.")
+            if choice not in (*given, TIE, ALL_BAD):
                 raise InputError(f"Send the number of an answer, {TIE!r} or {ALL_BAD!r} as choice.")
             with suppress(Conflict):
-                vote = Vote(message=entry_id, models=given, choice=choice)
+                best = str(given.index(choice)) if choice in given else choice
+                vote = Vote(message=entry_id, models=tuple(models[ids[int(place)]] for place in given), choice=best)
                 await self.store.save(replace(conversation, votes=(*conversation.votes, vote)))
                 return
         raise Conflict(CHAT_CHANGED)
@@ -600,9 +606,9 @@ class Conversations:
         for offset in range(0, VOTED_CHATS, VOTES_PAGE):
             page = await self.store.list(owner, limit=VOTES_PAGE, offset=offset)
             found += [vote for conversation in page for vote in conversation.votes]
-            if len(page) < VOTES_PAGE:
+            if len(page) < VOTES_PAGE or len(found) >= MOST_VOTES:
                 break
-        return sorted(found, key=lambda vote: vote.at, reverse=True)
+        return sorted(found, key=lambda vote: vote.at, reverse=True)[:MOST_VOTES]
 
     async def erase(self, owner: str, conversation_id: str | None, entry_id: str) -> None:
         """Erase a version of a message and all that follows it, see `Branches.erase`."""

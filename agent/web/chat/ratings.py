@@ -17,8 +17,10 @@ from agent.web.chat.turns import answer_text
 
 MOST_BYTES = 100_000_000
 """The most bytes of the file. The owner can move it away at any time."""
-MOST_TEXT = 20_000
+MOST_TEXT = 5_000
 """The characters that are kept of a message and of an answer."""
+RATINGS_EACH, RATINGS_PER_ADDRESS = 5, 20
+"""Ratings a minute of one visitor of a public page, and of all visitors at one network address."""
 MOST_REASON = 1_000
 """The characters of a reason."""
 

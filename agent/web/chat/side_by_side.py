@@ -198,16 +198,16 @@ def is_hidden(entry: Entry, votes: Iterable[Vote]) -> bool:
 def with_columns(
     turns: Sequence[ConversationTurn], columns: Columns, name_of: Callable[[str], str], votes: Iterable[Vote] = ()
 ) -> list[ConversationTurn]:
-    """Return the turns with the answers that are shown side by side."""
+    """Return the turns with the answers that are shown side by side, and blind ones also if there is only one."""
 
     def stored(turn: ConversationTurn, user: Entry) -> ConversationTurn:
         answers = columns.get(user.id, ())
         others = [to_turns(answer)[-1] for answer in answers]
         named = [replace(one, model_name=name_of(one.model) if one.model else "") for one in others]
         both = tuple(turn if _is_same(one, turn) else one for one in named)
-        return replace(turn, columns=both, is_blind=is_hidden(user, votes))
+        return replace(turn, columns=both if answers else turn.columns, is_blind=is_hidden(user, votes))
 
-    return [stored(turn, turn.user) if turn.user and turn.user.id in columns else turn for turn in turns]
+    return [stored(turn, turn.user) if turn.user else turn for turn in turns]
 
 
 def _has_failed(turn: ConversationTurn) -> bool:

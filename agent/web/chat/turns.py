@@ -143,6 +143,9 @@ class TurnRenderer:
         if turn.summary:
             bubbles.append(summary_mark(turn.summary, self._translator))
         shown = self._with_fields(turn, bubbles, sources, waiting)
+        if turn.is_blind:
+            shown = self._nameless(shown)
+            bubbles = shown["bubbles"]
         if is_first and self._shown is not None:
             return _with_seconds_of(shown, self._shown)
         if self._shown is not None:
@@ -163,9 +166,11 @@ class TurnRenderer:
         shown = Turn(id=user.id, bubbles=[*self._message(user), *mark], is_running=turn.note is None)
         shown["columns"] = [self._column(one, turn, is_first=is_first) for one in turn.columns]
         if turn.is_blind:
-            shown["columns"] = [self._blind(one, n) for n, one in enumerate(shown["columns"])]
+            places = [*dict.fromkeys(user.note.compared)]
+            numbers = [places.index(one.user.id) if one.user else at for at, one in enumerate(turn.columns)]
+            shown["columns"] = [self._blind(one, n) for one, n in zip(shown["columns"], numbers, strict=True)]
             if all(one.note is not None for one in turn.columns):
-                shown["buttons"] = self._votes(user.id, len(turn.columns))
+                shown["buttons"] = self._votes(user.id, numbers)
         return _with_message_fields(shown, turn, user, self._translator)
 
     def _column(
@@ -191,23 +196,22 @@ class TurnRenderer:
         return shown
 
     def _blind(self, column: Turn, number: int) -> Turn:
-        """Return a column without what tells its model: the name, figures, and what its server says."""
+        """Return a column without what tells its model, with a letter for its place among all the messages."""
+        buttons = [one for one in column.get("buttons", []) if one["value"]["do"] == "stop"]
+        return {**self._nameless(column), "name": LETTERS[number], "buttons": buttons, "is_chosen": False}
+
+    def _nameless(self, turn: Turn) -> Turn:
+        """Return a turn without what tells its model: the name, figures, and what its server says."""
         failed = problem(self._translator(_("This answer failed.")))
-        shown: Turn = {
-            **column,
-            "bubbles": [failed if one["kind"] == "error" else one for one in column["bubbles"]],
-            "name": LETTERS[number],
-            "buttons": [one for one in column.get("buttons", []) if one["value"]["do"] == "stop"],
-            "is_chosen": False,
-        }
+        shown: Turn = {**turn, "bubbles": [failed if one["kind"] == "error" else one for one in turn["bubbles"]]}
         shown.pop("model", None)
         shown.pop("caption", None)
         if waiting := shown.get("waiting"):
             shown["waiting"] = {**waiting, "why": ""}
         return shown
 
-    def _votes(self, entry: str, count: int) -> list[Button]:
-        choices = {str(n): _("{letter} is better", letter=LETTERS[n]) for n in range(count)}
+    def _votes(self, entry: str, numbers: Sequence[int]) -> list[Button]:
+        choices = {str(n): _("{letter} is better", letter=LETTERS[n]) for n in numbers}
         choices |= {TIE: _("Equally good"), ALL_BAD: _("All are bad")}
         return [
             Button(label=self._translator(text), value={"do": "vote", "entry": entry, "choice": choice})

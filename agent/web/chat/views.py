@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from time import monotonic
 
 from agent.errors import NotFound
-from agent.history import NO_CONVERSATION, NO_ENTRY, ChatSummary, Conversation, Entry, HistoryStore
+from agent.history import NO_CONVERSATION, NO_ENTRY, ChatSummary, Conversation, Entry, HistoryStore, Vote
 from agent.history.search import fold, searchable_text
 from agent.i18n.text import LocalizedText
 from agent.i18n.translator import ENGLISH, Translator
@@ -84,6 +84,11 @@ class RunningTurn:
         self._is_whole = live.resumed and is_stored and bool(entries)
         *before, own = to_turns(entries) if self._is_whole else _split(live, entries)
         *self.before, self._stored = with_model_names(with_versions([*before, own], versions), name_of)
+
+    def hide_names(self, columns: Columns, votes: Sequence[Vote]) -> None:
+        """Add these columns to the turns before, and hide names on which the visitor has not voted."""
+        self.before = with_columns(self.before, columns, self._name_of, votes)
+        (self._stored,) = with_columns([self._stored], {}, self._name_of, votes)
 
     @property
     def ended(self) -> int:
@@ -284,7 +289,8 @@ class ChatViews:
         Raises `NotFound`.
         """
         conversation: Conversation = await self._store.get(conversation_id, owner=owner)
-        needle = " ".join(fold(query).split())
+        if not (needle := " ".join(fold(query).split())):  # each message would have it
+            return [], None
         start = end = before or conversation.head_id
         hits, pending, pages = list[MessageHit](), 0, 0
         conversation = replace(conversation, head_id=start)
@@ -359,7 +365,7 @@ def _running_turn(
     if prompt not in columns:
         live = live.answers[0] if isinstance(live, AnswersTogether) else live
         one = RunningTurn(live, entries, versions_in(around), name_of, is_stored=is_stored)
-        one.before = with_columns(one.before, columns, name_of, conversation.votes)
+        one.hide_names(columns, conversation.votes)
         return one
     named = with_model_names(with_versions(to_turns(entries), versions_in(around)), name_of)
     *before, shown = with_columns(named, columns, name_of, conversation.votes)
