@@ -116,6 +116,34 @@ def test_escape_interrupts_and_then_ends(spoken_to: Browser, talk: Open, speakin
     assert visitor.page.evaluate(TRACKS) == ["ended"]
 
 
+@pytest.mark.parametrize("way", ["stopped", "offline"])
+def test_conversation_goes_on_or_ends_if_nothing_is_sent(
+    way: str, spoken_to: Browser, talk: Open, speaking: App
+) -> None:
+    visitor = talk(speaking.url, spoken_to)
+    visitor.page.route(
+        "**/conversations", lambda route: route.abort() if route.request.method == "POST" else route.fallback()
+    )
+    visitor.page.route("**/healthz", lambda route: route.abort())
+    visitor.box.fill("It stays.")
+    visitor.page.get_by_role("button", name="Talk hands-free").click()
+    expect(panel(visitor)).to_have_attribute("data-mode", "listening")
+    if way == "stopped":
+        stop = visitor.page.locator("#composer .stop-button")
+        expect(stop).to_be_visible()
+        expect(panel(visitor)).to_have_attribute("data-mode", "thinking")
+        stop.click()
+        expect(panel(visitor)).to_have_attribute("data-mode", "listening")
+        visitor.page.locator("#composer .microphone-button").click()  # which records the same words
+    else:
+        off = "Object.defineProperty(navigator, 'onLine', { get: () => false }); dispatchEvent(new Event('offline'))"
+        visitor.page.evaluate(off)
+    expect(panel(visitor)).to_be_hidden()
+    expect(visitor.box).to_have_value("It stays.")
+    expect(visitor.page.locator("#composer .file")).to_have_count(1)
+    assert visitor.page.evaluate(TRACKS)[0] == "ended"
+
+
 def read_aloud(visitor: Visitor) -> Locator:
     return visitor.chat.get_by_role("button", name="Read aloud").last
 
@@ -135,9 +163,15 @@ def test_answer_is_read_while_it_is_written(visit: Visit, speaking: App, server:
 
 def test_reading_pauses_and_stops(visit: Visit, speaking: App, server: Running) -> None:
     visitor = visit(speaking.url, fresh=True)
-    visitor.ask("!text A long answer. Its end.")
-    read_aloud(visitor).click()
+    visitor.ask("!text A long answer that is pressed twice. Its end.")
+    held = list[Route]()
+    visitor.page.route("**/voice", lambda route: held.append(route))
+    read_aloud(visitor).dblclick()
+    visitor.wait_for_requests(held)
+    held[0].continue_()
     panel(visitor).get_by_role("button", name="Speed: 1").click()
+    assert spoken(server).count("A long answer that is pressed twice.") == 1, "one reader reads"
+    visitor.page.unroute("**/voice")
     panel(visitor).get_by_role("button", name="Pause").click()
     expect(panel(visitor).locator(".state")).to_have_text("Paused")
     panel(visitor).get_by_role("button", name="Go on").click()
@@ -145,6 +179,10 @@ def test_reading_pauses_and_stops(visit: Visit, speaking: App, server: Running) 
     visitor.reload()
     read_aloud(visitor).click()
     expect(panel(visitor).get_by_role("button", name="Speed: 1.25")).to_be_visible()
+    visitor.chat.get_by_role("button", name="Edit").last.click()
+    visitor.chat.locator(".edit textarea").press("Escape")
+    expect(visitor.chat.locator(".edit")).to_have_count(0)
+    expect(panel(visitor)).to_be_visible()
     visitor.page.keyboard.press("Escape")
     expect(panel(visitor)).to_be_hidden()
 
@@ -282,7 +320,9 @@ def test_words_of_a_conversation_reach_a_deaf_model(spoken_to: Browser, talk: Op
     visitor.open_settings()
     visitor.shot("voice-settings")
     visitor.page.keyboard.press("Escape")
-    visitor.page.keyboard.press("Escape")
+    expect(visitor.page.locator("html")).to_have_attribute("data-settings", "closed")
+    expect(panel(visitor)).to_be_visible()
+    panel(visitor).get_by_role("button", name="End the conversation").click()
     expect(panel(visitor)).to_be_hidden()
 
 

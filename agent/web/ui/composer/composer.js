@@ -65,7 +65,7 @@ export function mount({ labels, language, root, largest, dictates = false }) {
   };
   area.addEventListener("input", grow);
   const isEmpty = () => !area.value.trim() && !files.count();
-  const submit = async () => {
+  const trySubmit = async () => {
     if (!isSoft() || isEmpty()) area.focus(); // a keyboard on the screen would open
     if (isSubmitting) return;
     isSubmitting = true;
@@ -80,6 +80,8 @@ export function mount({ labels, language, root, largest, dictates = false }) {
     say("");
     fire("send", { text: area.value, files: files.value() });
   };
+  let submitted = Promise.resolve();
+  const submit = () => void (submitted = trySubmit());
   area.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
     if (composes(event) || !sends(event)) return;
     event.preventDefault();
@@ -116,6 +118,8 @@ export function mount({ labels, language, root, largest, dictates = false }) {
     finish,
     isRecording: () => Boolean(sound && !sound.row.hidden),
     isRunning: () => isRunning,
+    /** Wait until the last press of the button that sends has sent, or has not. */
+    submitted: () => submitted,
     get value() {
       return { text: area.value, files: files.value() };
     },

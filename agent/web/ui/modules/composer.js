@@ -100,7 +100,10 @@ function makeComposer() {
       if (!isAgain) tried = { content, sent, id: newId() };
       return { id: tried.id, again: isAgain };
     },
-    refused: () => (isSending = false),
+    refused: () => {
+      isSending = false;
+      document.dispatchEvent(new Event("message-kept")); // in the composer
+    },
     // The message is stored, and another chat has the composer by now.
     left: () => (sent = undefined),
     // The message is stored. One that had waited in the queue is in the composer no more.

@@ -334,9 +334,9 @@ const deliver = async (chat, body, how, tries = TRIES) => {
     }
     if (!tries) throw error;
     how.progress({ text: said.queue_sending, can_stop: true });
-    await new Promise((then) => setTimeout(then, RETRY_MS));
     const given = new Promise((then) => how.signal.addEventListener("abort", then, { once: true })); // the visitor has stopped it
-    await Promise.race([reached(), given]);
+    await Promise.race([new Promise((then) => setTimeout(then, RETRY_MS)), given]);
+    if (!how.signal.aborted) await Promise.race([reached(), given]);
     how.signal.throwIfAborted();
     return deliver(chat, { ...body, again: true }, how, tries - 1);
   }

@@ -224,6 +224,7 @@ window.addEventListener("keydown", (event) => {
     if ($("[popover=auto]:popover-open") || event.target.closest?.(".artifact, #find")) return; // they close themselves
     if (editor.isRunning()) $("#composer .stop-button").click();
     else if (panel.isOpen() && panel.element.contains(event.target)) {
+      event.preventDefault(); // it does nothing else
       panel.open(false);
       panel.toggle.focus();
     }

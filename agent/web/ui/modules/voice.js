@@ -26,6 +26,7 @@ const panel = make("section", { id: "voice", "aria-label": said.hands_free, hidd
 $("#dock").before(panel);
 
 let reading = /** @type {any} */ (undefined); // the answer that is read aloud
+let readings = 0; // changes with each press of the button, and when the chat is left: an earlier one must not begin then
 let talk = /** @type {any} */ (undefined); // the conversation without hands
 let rate = Number(ofAll?.getItem("speed")) || 1;
 const draw = (texts) => {
@@ -51,14 +52,18 @@ pause.addEventListener("click", () => reading?.pause());
 speed.addEventListener("click", () => reading?.faster());
 halt.addEventListener("click", () => (talk ? talk.interrupt() : reading?.stop()));
 end.addEventListener("click", () => talk?.end());
+const HAS_ESCAPE = "#chat form, .artifact, #find, .settings .content"; // where the key cancels or closes something else
 addEventListener("keydown", (event) => {
-  if (event.key !== "Escape" || event.isComposing || (!talk && !reading) || document.querySelector("dialog[open], [popover=auto]:popover-open")) return;
+  if (event.key !== "Escape" || event.isComposing || event.defaultPrevented || (!talk && !reading) || event.target.closest?.(HAS_ESCAPE) || document.querySelector("dialog[open], [popover=auto]:popover-open")) return;
   if (talk) ["thinking", "speaking"].includes(talk.state) ? talk.interrupt() : talk.end();
   else reading?.stop();
 }, true);
 for (const left of ["chat-opening", "own-data-deleted"]) document.addEventListener(left, () => leave());
 addEventListener("pagehide", () => leave());
+// A recording hears the same words.
+document.addEventListener("click", ({ target }) => /** @type {any} */ (target).closest?.("#composer .microphone-button") && talk?.end(), true);
 const leave = () => {
+  readings += 1;
   talk?.end();
   reading?.stop();
   dictation?.drop();
@@ -260,11 +265,12 @@ const textOf = async (turn) => (await ask(`/${shown.conversation}/messages/${enc
 export async function read(turn, url) {
   const lastTurn = () => shown.turns.at(-1)?.id;
   const isSame = reading && (reading.turn || lastTurn()) === turn;
+  const press = ++readings;
   reading?.stop();
   if (isSame && !url) return; // a second press stops it
   Object.assign(player, { src: silent }).play().catch(() => {}); // while the press of the button counts
   const known = await facts();
-  if (!known) return;
+  if (!known || press !== readings) return;
   tell("");
   const mine = reading = new Reader(known, (isHeard) => {
     if (isHeard && talk?.reader === mine) talk.state = "speaking";
@@ -439,6 +445,8 @@ class Talk {
   known = /** @type {any} */ (undefined);
   way = ""; // what hears the visitor: "model", "server", "browser"
   isSent = false; // the next answer that begins is the one to read
+  isOnWay = false; // the page has begun to send
+  isStored = false;
   control = new AbortController();
   reader = /** @type {any} */ (undefined);
 
@@ -446,14 +454,19 @@ class Talk {
     [this.known, this.way] = [known, way];
     const { signal } = this.control;
     document.addEventListener("chat-view", ({ detail }) => this.look(detail), { signal });
+    document.addEventListener("message-sent", () => (this.isOnWay = true), { signal });
+    document.addEventListener("message-stored", () => (this.isStored = true), { signal });
     document.addEventListener("message-refused", () => this.end(), { signal });
+    document.addEventListener("message-kept", () => this.isSent && this.turn("listening"), { signal }); // the visitor has stopped it
   }
 
   turn(state) {
     if (talk !== this) return;
     this.state = state;
     draw(this.known.said);
-    if (state === "listening") this.listen();
+    if (state !== "listening") return;
+    this.isSent = false;
+    this.listen();
   }
 
   async begin() {
@@ -517,8 +530,10 @@ class Talk {
       const [, isStored] = await Promise.all([idle(), editor.files.settled()]);
       if (isOver()) return; // it stays in the composer
       if (!isStored) return this.end(); // which says why
-      this.isSent = true;
-      $("#composer .submit-button").click();
+      [this.isSent, this.isOnWay, this.isStored] = [true, false, false];
+      const isHeld = !$("#composer .submit-button")?.dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true }));
+      await editor.submitted();
+      if (!isOver() && !this.isOnWay) this.end(isHeld ? $("#offline")?.textContent : undefined); // else the page has said why
     } catch ({ message }) {
       if (isOver()) return;
       this.turn("listening");
@@ -528,7 +543,8 @@ class Talk {
 
   /** Look at what the chat shows: read an answer that begins aloud. */
   async look({ live }) {
-    if (talk !== this || !this.isSent || !live) return;
+    if (talk !== this || !this.isSent) return;
+    if (!live) return this.isStored && this.turn("listening"); // the answer is over
     const { round } = this;
     this.isSent = false;
     await read("", live);
