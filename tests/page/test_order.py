@@ -74,5 +74,17 @@ def test_chat_is_searched_shown_as_a_tree_and_cut(app: App, visit: Visit) -> Non
     page.reload()
     expect(visitor.chat).to_contain_text("A pear.")
     expect(visitor.chat.locator(".turn")).to_have_count(1)
+
+    page.evaluate("document.addEventListener('composer:stop', () => (globalThis.isStopped = true))")
+    visitor.say("!text Begun. !stall-after 600")
+    expect(visitor.chat).to_contain_text("Begun.")
+    choose("Search in this chat")
+    field.press("Escape")
+    expect(bar).to_be_hidden()
+    assert not page.evaluate("globalThis.isStopped")
+    visitor.box.press("Escape")
+    visitor.idle()
+    assert page.evaluate("globalThis.isStopped")
+
     page.get_by_role("searchbox", name="Search chats").fill("plums")
     expect(page.locator("#chats .none")).to_contain_text("No chat has these words.")

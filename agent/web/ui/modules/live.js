@@ -189,8 +189,8 @@ const settings = () => {
 // Asks a route about the chat that is shown, and shows what has become of it. Returns its answer, or undefined if it was
 // refused: then its sentence says why.
 const pending = new Set();
-/** @param {string} path @param {{method?: string, body?: any, isAnswered?: boolean, stays?: boolean}} [how] */
 const refused = ({ message }) => hint(message, undefined, REFUSAL_S);
+/** @param {string} path @param {{method?: string, body?: any, isAnswered?: boolean, stays?: boolean, fails?: (error: any) => void}} [how] */
 const act = async (path, { method = "POST", body, isAnswered = false, stays = true, fails = refused } = {}) => {
   const id = shown.conversation;
   const key = `${id}${path} ${body?.run ?? ""}`;
