@@ -27,7 +27,7 @@ from agent.fetch import Guard
 from agent.files.images import KINDS
 from agent.files.transcribe import ReportProgress
 from agent.i18n.text import LocalizedText, _
-from agent.i18n.translator import Translator, negotiate
+from agent.i18n.translator import Translator, translator_for
 from agent.models.families import LONGEST_NAME
 from agent.rendering.steps import localized_error
 from agent.system.media_types import SUFFIXES, detect_mime
@@ -205,7 +205,7 @@ class MessageRoutes:
 
         if NDJSON in request.headers.get("accept", ""):
             ready = self._conversations.model_for(owner, choices.model) is not None
-            lines = progress_lines(work, sending_text(sent.files, is_ready=ready), _translator(request))
+            lines = progress_lines(work, sending_text(sent.files, is_ready=ready), translator_for(request.headers))
             return HeavyResponse(lines, RequestSlot(lambda: None), NO_STORE, NDJSON)
         submission = Submission(work)
         try:
@@ -316,7 +316,7 @@ class MessageRoutes:
                 path = await add_upload(file.name, file.data, request.scope)
                 files.append({"path": path, "name": file.name, "media_type": file.media_type})
         text = await self._conversations.undo(owner, *place)
-        return {"text": "" if text == _translator(request)(CONTINUE) else text, "files": files}
+        return {"text": "" if text == translator_for(request.headers)(CONTINUE) else text, "files": files}
 
     async def _retry(self, request: Request, owner: str) -> Any:
         body = await self._read(request, _MessageBody)
@@ -330,7 +330,7 @@ class MessageRoutes:
         visitor, where = await self._visitor(request, owner), await self._place(request, owner)
         if body.run:
             return _begun(where[0], await self._finish_lost(visitor, where[0], body.run)) | {"asked": False}
-        please, choices = _translator(request)(CONTINUE), self._choices(request, visitor, body)
+        please, choices = translator_for(request.headers)(CONTINUE), self._choices(request, visitor, body)
         live, asked = await self._conversations.continue_answer(visitor, *where, please, choices)
         return _begun(where[0], live) | {"asked": bool(asked)}
 
@@ -366,7 +366,7 @@ class MessageRoutes:
         if request.query_params.get("format") == "csv":
             return Response(votes_table(votes), media_type="text/csv", headers={**NO_STORE, **_saved_as("votes.csv")})
         each = [{"at": one.at.isoformat(), "models": [*one.models], "choice": one.choice} for one in votes]
-        names = {model: _translator(request)(name_of(model)) for one in votes for model in one.models}
+        names = {model: translator_for(request.headers)(name_of(model)) for one in votes for model in one.models}
         value = {"models": tally(votes), "pairs": pairs(votes), "names": names, "votes": each}
         is_saved = request.query_params.get("format") == "json"
         return JSONResponse(value, headers={**NO_STORE, **(_saved_as("votes.json") if is_saved else {})})
@@ -402,7 +402,7 @@ class MessageRoutes:
         spec = self._conversations.models.get(choices.model)
         if choices.temperature is None and spec and spec.temperature:
             choices = replace(choices, temperature=usual_temperature(spec))  # which the page shows
-        return self._conversations.for_model(visitor.owner, choices, _translator(request))
+        return self._conversations.for_model(visitor.owner, choices, translator_for(request.headers))
 
     async def _read(self, request: Request, kind: type[B]) -> B:
         """Return the body, which can be missing if all its fields can. Raises `InputError` and `RequestRefused`."""
@@ -451,10 +451,6 @@ def _checked(kind: type[B], value: dict[str, Any]) -> B:
         return kind.model_validate(value)
     except ValidationError as error:
         raise InputError(f"Send {_KNOWN[kind]}.") from error
-
-
-def _translator(request: Request) -> Translator:
-    return negotiate(request.headers.get("accept-language", ""))
 
 
 def _saved_as(name: str) -> dict[str, str]:
@@ -638,7 +634,7 @@ class ComposerRoutes:
         if options:
             self._conversations.choose(visitor, options)
         if spec is not None:
-            translator = negotiate(request.headers.get("accept-language", ""))
+            translator = translator_for(request.headers)
             self._conversations.choose_model(visitor, spec, translator)
         if effort is not None:
             self._conversations.choose_effort(visitor, effort_of(effort))
