@@ -50,6 +50,11 @@ def negotiate(accepted: str) -> Translator:
     return Translator(language) if language in LANGUAGES else ENGLISH
 
 
+def translator_for(headers: Mapping[str, str]) -> Translator:
+    """Return the translator for a request with these headers."""
+    return negotiate(headers.get("accept-language", ""))
+
+
 class _Catalogue(NullTranslations):
     """The translations of one language, each in the forms of its plural."""
 

@@ -22,7 +22,7 @@ from agent.files.store import MediaStore
 from agent.files.transcribe import Transcriber
 from agent.history import Entry, HistoryStore, now, open_store
 from agent.history.open_store import other_histories, path_of
-from agent.i18n.translator import LANGUAGES, negotiate
+from agent.i18n.translator import LANGUAGES, negotiate, translator_for
 from agent.local.manager import LocalModels
 from agent.models.catalog import Dialect, use_table_in
 from agent.providers.connection import Models, preloaded
@@ -205,7 +205,7 @@ def _add_event_route(app: FastAPI, services: _Services, owner_of: Callable[[Requ
     frames = AnswerFrames(services.conversations.views.running_turn)
 
     def frames_of(live: RunningAnswer, request: Request) -> Awaitable[Frames]:
-        return frames.of(live, negotiate(request.headers.get("accept-language", "")))
+        return frames.of(live, translator_for(request.headers))
 
     public, running = services.settings.public is not None, services.conversations.running
     RunEventRoutes(running, services.store, owner_of, frames_of, public=public).add_to(app)

@@ -28,7 +28,7 @@ from agent.errors import (
     files_unusable,
 )
 from agent.history import ConversationHit, excerpt_parts
-from agent.i18n.translator import negotiate
+from agent.i18n.translator import translator_for
 from agent.rendering.html import without_mark_signs
 from agent.rendering.markdown import to_blocks
 from agent.responses import fix_surrogates
@@ -118,7 +118,7 @@ def answering(handler: Handler, owner_of: Callable[[Request], str]) -> Callable[
 async def answer_error(request: Request, error: Exception) -> Response:
     """Answer a request to any route that raised an `AgentError` or an `OSError`."""
     known = known_error(error)
-    answer = _error(status_of(known), negotiate(request.headers.get("accept-language", ""))(known.text))
+    answer = _error(status_of(known), translator_for(request.headers)(known.text))
     if isinstance(known, TooManyRequests):
         answer.headers["retry-after"] = str(known.seconds)
     return answer
@@ -192,7 +192,7 @@ class ConversationRoutes:
         """Return the newest turns, or those before a message, and where the page reads the answer being written."""
         count_request(self._limit, request, owner)
         before = request.query_params.get("before", "")
-        translator = negotiate(request.headers.get("accept-language", ""))
+        translator = translator_for(request.headers)
         window = min(max(_number(request.query_params.get("bubbles"), WINDOW), WINDOW), MAX_BUBBLES)
         with acting_for(owner):
             async with self._looking.slot():

@@ -22,7 +22,7 @@ from agent.errors import AgentError, Busy, InputError, Limited, NotFound
 from agent.files.store import MediaStore
 from agent.history import Link
 from agent.i18n.text import LocalizedText, _
-from agent.i18n.translator import Translator, negotiate
+from agent.i18n.translator import Translator, translator_for
 from agent.rendering.html import REST_OF_LINK, html_mark
 from agent.settings import Settings
 from agent.system.request_queue import RequestQueue, acting_for
@@ -321,7 +321,8 @@ class LinkPageRoutes:
 
     async def page(self, request: Request) -> Response:
         """Answer with the page of a link."""
-        token, site, translator = str(request.path_params["token"]), self._site(request), _translator(request)
+        token, site = str(request.path_params["token"]), self._site(request)
+        translator = translator_for(request.headers)
         reader, address = visitor_id_of(request.scope) or "", client_address(request.scope)
         try:
             if self._limits is not None:
@@ -353,7 +354,7 @@ class LinkPageRoutes:
             file = await self._media.find(owner, id_)
         except TooManyRequests as error:
             later = {"retry-after": str(error.seconds)}
-            return Response(_translator(request)(error.text), status_code=429, headers=later)
+            return Response(translator_for(request.headers)(error.text), status_code=429, headers=later)
         except ClientDisconnect:
             return Response(status_code=499)
         except NotFound:
@@ -362,7 +363,7 @@ class LinkPageRoutes:
 
     async def copy(self, request: Request) -> Response:
         """Copy the chat into the conversations of the reader, and go there."""
-        site, translator, owner = self._site(request), _translator(request), visitor_id_of(request.scope)
+        site, translator, owner = self._site(request), translator_for(request.headers), visitor_id_of(request.scope)
         address = client_address(request.scope)
         visitor = Visitor(owner=owner or "", guest=owner is None, address=address)
         try:
@@ -408,7 +409,3 @@ class LinkPageRoutes:
 
 def _message(page: str, status: int) -> Response:
     return Response(page, status_code=status, headers=HEADERS, media_type="text/html")
-
-
-def _translator(request: Request) -> Translator:
-    return negotiate(request.headers.get("accept-language", ""))

@@ -28,7 +28,7 @@ from agent.files.images import KINDS
 from agent.files.transcribe import ReportProgress
 from agent.history import Vote
 from agent.i18n.text import LocalizedText, _
-from agent.i18n.translator import Translator, negotiate
+from agent.i18n.translator import Translator, translator_for
 from agent.models.families import LONGEST_NAME
 from agent.rendering.steps import localized_error
 from agent.system.media_types import SUFFIXES, detect_mime
@@ -210,7 +210,7 @@ class MessageRoutes:
 
         if NDJSON in request.headers.get("accept", ""):
             ready = self._conversations.model_for(owner, choices.model) is not None
-            lines = progress_lines(work, sending_text(sent.files, is_ready=ready), _translator(request))
+            lines = progress_lines(work, sending_text(sent.files, is_ready=ready), translator_for(request.headers))
             return HeavyResponse(lines, RequestSlot(lambda: None), NO_STORE, NDJSON)
         submission = Submission(work)
         try:
@@ -321,7 +321,7 @@ class MessageRoutes:
                 path = await add_upload(file.name, file.data, request.scope)
                 files.append({"path": path, "name": file.name, "media_type": file.media_type})
         text = await self._conversations.undo(owner, *place)
-        return {"text": "" if text == _translator(request)(CONTINUE) else text, "files": files}
+        return {"text": "" if text == translator_for(request.headers)(CONTINUE) else text, "files": files}
 
     async def _retry(self, request: Request, owner: str) -> Any:
         body = await self._read(request, _MessageBody)
@@ -335,7 +335,7 @@ class MessageRoutes:
         visitor, where = await self._visitor(request, owner), await self._place(request, owner)
         if body.run:
             return _begun(where[0], await self._finish_lost(visitor, where[0], body.run)) | {"asked": False}
-        please, choices = _translator(request)(CONTINUE), self._choices(request, visitor, body)
+        please, choices = translator_for(request.headers)(CONTINUE), self._choices(request, visitor, body)
         live, asked = await self._conversations.continue_answer(visitor, *where, please, choices)
         return _begun(where[0], live) | {"asked": bool(asked)}
 
@@ -368,7 +368,7 @@ class MessageRoutes:
 
     async def _votes(self, request: Request, owner: str) -> Any:
         """Return the visitor's votes and their counts, or with `?format=csv` the votes as a table to save."""
-        translate, name_of = _translator(request), self._conversations.models.name_of
+        translate, name_of = translator_for(request.headers), self._conversations.models.name_of
         with acting_for(owner):
             async with self._looking.slot():
                 votes = await self._conversations.votes(owner)
@@ -406,7 +406,7 @@ class MessageRoutes:
         spec = self._conversations.models.get(choices.model)
         if choices.temperature is None and spec and spec.temperature:
             choices = replace(choices, temperature=usual_temperature(spec))  # which the page shows
-        return self._conversations.for_model(visitor.owner, choices, _translator(request))
+        return self._conversations.for_model(visitor.owner, choices, translator_for(request.headers))
 
     async def _read(self, request: Request, kind: type[B]) -> B:
         """Return the body, which can be missing if all its fields can. Raises `InputError` and `RequestRefused`."""
@@ -464,10 +464,6 @@ def _votes_response(votes: Sequence[Vote], names: Mapping[str, str], format_: st
     each = [{"at": one.at.isoformat(), "models": [*one.models], "choice": one.choice} for one in votes]
     value = {"models": tally(votes), "pairs": pairs(votes), "names": names, "votes": each}
     return JSONResponse(value, headers={**NO_STORE, **(_saved_as("votes.json") if format_ == "json" else {})})
-
-
-def _translator(request: Request) -> Translator:
-    return negotiate(request.headers.get("accept-language", ""))
 
 
 def _saved_as(name: str) -> dict[str, str]:
@@ -651,7 +647,7 @@ class ComposerRoutes:
         if options:
             self._conversations.choose(visitor, options)
         if spec is not None:
-            translator = negotiate(request.headers.get("accept-language", ""))
+            translator = translator_for(request.headers)
             self._conversations.choose_model(visitor, spec, translator)
         if effort is not None:
             self._conversations.choose_effort(visitor, effort_of(effort))

@@ -22,7 +22,7 @@ from agent.errors import AgentError, Busy, HistoryError, InputError, Limited, No
 from agent.files.store import MediaStore
 from agent.history import HistoryStore
 from agent.i18n.text import _
-from agent.i18n.translator import Translator, negotiate
+from agent.i18n.translator import Translator, translator_for
 from agent.system.threads import UPLOADS
 from agent.transfer.export import FORMATS, Exporter, Format
 from agent.web.chat.importer import Importer, ImportProgress, ImportResult
@@ -90,7 +90,7 @@ class TransferRoutes:
             return Response("Not found.", status_code=404)
         if form is None:
             return Response(f"The format is one of {', '.join(FORMATS)}.", status_code=400)
-        address, translator = client_address(request.scope), _translator(request)
+        address, translator = client_address(request.scope), translator_for(request.headers)
         exporter = Exporter(self._store, self._media, owner, translator, self._name_model)
         try:
             if self._export_limit is not None:
@@ -114,7 +114,7 @@ class TransferRoutes:
 
         A file that cannot even be received is answered with a status and the reason.
         """
-        owner, translator = visitor_id_of(request.scope), _translator(request)
+        owner, translator = visitor_id_of(request.scope), translator_for(request.headers)
         visitor = Visitor(owner=owner or "", guest=owner is None, address=client_address(request.scope))
         async with AsyncExitStack() as stack:
             try:
@@ -220,10 +220,6 @@ def _error(text: str, translator: Translator) -> str:
 def _format(request: Request) -> Format | None:
     given = request.query_params.get("format", "json")
     return next((form for form in FORMATS if form == given), None)
-
-
-def _translator(request: Request) -> Translator:
-    return negotiate(request.headers.get("accept-language", ""))
 
 
 def _status(error: AgentError) -> int:

@@ -15,7 +15,7 @@ from agent.errors import InputError, Limited, NotFound
 from agent.files.convert import convert_file
 from agent.files.transcribe import SPEECH, ReportProgress
 from agent.i18n.text import _
-from agent.i18n.translator import Translator, negotiate
+from agent.i18n.translator import translator_for
 from agent.providers.speech import SpeechServer
 from agent.responses import fix_surrogates
 from agent.system.media_types import detect_mime
@@ -77,7 +77,7 @@ class VoiceRoutes:
     async def _about(self, request: Request, owner: str) -> Any:
         """Return what speaks and what writes down here, each by the name that visitors read, and the sentences."""
         count_request(self._looks, request, owner)
-        translator, why = _translator(request), ""
+        translator, why = translator_for(request.headers), ""
         try:
             await self._conversations.transcriber.to_fetch("audio")
         except InputError as error:
@@ -136,7 +136,7 @@ class VoiceRoutes:
             finally:
                 uploads.remove([path], visitor_id_of(request.scope))
 
-        lines = progress_lines(work, _("Your speech is being written down…"), _translator(request))
+        lines = progress_lines(work, _("Your speech is being written down…"), translator_for(request.headers))
         return HeavyResponse(lines, place, NO_STORE, NDJSON)
 
     async def _words(self, path: Path, report: ReportProgress) -> str:
@@ -158,7 +158,3 @@ class VoiceRoutes:
         if not text:
             raise InputError(_("No speech was heard. Speak closer to the microphone, or choose another one."))
         return text
-
-
-def _translator(request: Request) -> Translator:
-    return negotiate(request.headers.get("accept-language", ""))

@@ -15,7 +15,8 @@ SITE = "https://page.example"
 FRAME = """<!doctype html><html lang="en"><title>t</title>
 <script type="importmap">{"imports": {"texts": "/texts.js"}}</script>
 <script>var gradio_config = { components: [], max_file_size: 1000 };</script>
-<body><gradio-app></gradio-app><div id="page"><div><div id="chat"></div><div id="attached"></div><div id="sending"><div></div></div>
+<body><gradio-app></gradio-app>
+<div id="page"><div><div id="chat"></div><div id="attached"></div><div id="sending"><div></div></div>
 <div id="dock"><div id="composer"></div></div></div></div>"""
 
 

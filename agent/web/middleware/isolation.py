@@ -21,7 +21,7 @@ from starlette.datastructures import Headers, QueryParams
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.errors import Limited
-from agent.i18n.translator import negotiate
+from agent.i18n.translator import translator_for
 from agent.web.heavy_work import RequestLimit
 from agent.web.middleware.origins import Origins, SecurityHeadersSend, is_foreign, policy_with
 from agent.web.middleware.requests import (
@@ -213,7 +213,7 @@ class IsolationMiddleware:
         except RequestRefused as refused:
             await refuse(answer, refused.status, refused.location)
         except Limited as error:
-            translator = negotiate(Headers(scope=scope).get("accept-language", ""))
+            translator = translator_for(Headers(scope=scope))
             await refuse(answer, 429, sentence=translator(error.text))
         except Exception:
             if not answer.begun:

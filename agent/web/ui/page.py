@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import gradio as gr
 from fastapi import Request
 
-from agent.i18n.translator import Translator, negotiate
+from agent.i18n.translator import translator_for
 from agent.web.chat.conversations import Conversations
 from agent.web.gradio_compat.application import PAGE_QUERY, root_url
 from agent.web.ui.api import ChatApi
@@ -30,21 +30,19 @@ class PageChanges:
         """Return the page with the app's own head."""
         if _is_guide(request):  # which Gradio shows only where it shows a link to it
             html = html.replace('"footer_links":[]', '"footer_links":["api"]', 1)
-        return with_our_head(html, self.title, root_url(request, self.root_path), _translator(request), self.files)
+        return with_our_head(
+            html, self.title, root_url(request, self.root_path), translator_for(request.headers), self.files
+        )
 
     def same_page(self, request: Request) -> Hashable | None:
         """Return equal values for requests that get the same page, or None if this one may get a page of its own."""
         if self.has_login or any(name in request.query_params for name in PAGE_QUERY):
             return None
-        return root_url(request, self.root_path), _translator(request).language, _is_guide(request)
+        return root_url(request, self.root_path), translator_for(request.headers).language, _is_guide(request)
 
 
 def _is_guide(request: Request) -> bool:
     return request.query_params.get("view") == "api"
-
-
-def _translator(request: Request) -> Translator:
-    return negotiate(request.headers.get("accept-language", ""))
 
 
 def build(
