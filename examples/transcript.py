@@ -41,7 +41,8 @@ async def answer(message: dict[str, Any], turns: ResponseTurns, last: Run | None
 agent = Agent("auto", tools=[word_count])
 with gr.Blocks(title="Transcript") as page:
     shown, box, turns, run = Transcript(), Composer(), gr.State(ResponseTurns()), gr.State()
-    box.submit(answer, [box, turns, run], [shown, run, box], show_progress="hidden", concurrency_limit=None)
+    inputs, outputs = [box, turns, run], [shown, run, box]
+    box.submit(answer, inputs, outputs, show_progress="hidden", concurrency_limit=None, trigger_mode="multiple")
     box.stop(Run.cancel, run, queue=False)
 
 if __name__ == "__main__":

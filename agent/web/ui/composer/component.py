@@ -32,8 +32,10 @@ class Message(gr.HTML):
 class Composer(Message):
     """A box for a message: a text that grows, files, a recorder, and a button that sends, or stops an answer.
 
-    Its events are "submit", with the message as the value, and "stop". Return `Composer(running=True)` while an answer
-    is written, so that the button stops it. `microphone`: sound can be recorded.
+    Its events are "submit", with the message as the value, and "stop". Give "submit" `trigger_mode="multiple"`: by
+    default Gradio drops a message that is sent before the event of the last one has ended. Return
+    `Composer(running=True)` while an answer is written, so that the button stops it. With `microphone`, sound can be
+    recorded.
     """
 
     TEMPLATE_DIR = "."
