@@ -416,7 +416,7 @@ def _pairing(answer: Answer | None) -> Outcome:
 
 async def _cancel(client: httpx2.AsyncClient, base_url: str, spec: ModelSpec) -> Outcome:
     """Disconnect in mid-answer, and watch how many answers the server writes."""
-    if (before := await _running(client, base_url)) is None:
+    if (before := await _settled(client, base_url)) is None:
         return _not_shown("neither /metrics nor /slots of the server tells how many answers it writes")
     tokens, loop = min(LONG_TOKENS, spec.context_tokens // 2), asyncio.get_running_loop()
     began, sent, during = 0.0, 0, 0.0
@@ -448,6 +448,16 @@ _RUNNING = re.compile(
     r"^(?:vllm:num_requests_running|sglang:num_running_reqs|llamacpp:requests_processing)(?:\{[^}\n]*\})? ([\d.e+]+)",
     re.MULTILINE,
 )
+
+
+async def _settled(client: httpx2.AsyncClient, base_url: str) -> float | None:
+    """Return how many answers a server writes for others. One of ours can still be ending there."""
+    least, loop = await _running(client, base_url), asyncio.get_running_loop()
+    end = loop.time() + CANCEL_SECONDS
+    while least and loop.time() < end:
+        await asyncio.sleep(0.05)
+        least = min(least, await _running(client, base_url) or 0.0)
+    return least
 
 
 async def _running(client: httpx2.AsyncClient, base_url: str) -> float | None:

@@ -256,6 +256,7 @@ SCRIPTS = {
     "film_pictures": N_(
         "{name} is sent as {count} pictures with their times. It has no sound that this browser can read."
     ),
+    "film_deaf": N_("{name} is sent as {count} pictures with their times. This model takes no sound."),
     "film_empty": N_("{name} has nothing that this model can take. Attach pictures of it."),
     "film_long": N_("{name} is longer than 10 minutes. Attach a shorter part of it."),
     "film_unreadable": N_("This browser can't play {name}. Save it as MP4 or WebM, and attach it again."),

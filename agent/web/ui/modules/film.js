@@ -94,6 +94,7 @@ export const partsOf = async (file, wanted) => {
     throw new Error(file.name);
   }
   const pictures = parts.filter(({ type }) => type.startsWith("image/")).length;
-  tell((parts.length > pictures ? said.film_parts : said.film_pictures).replace("{count}", `${pictures}`));
+  const text = parts.length > pictures ? said.film_parts : wanted.sound ? said.film_pictures : said.film_deaf;
+  tell(text.replace("{count}", `${pictures}`));
   return parts;
 };
