@@ -72,7 +72,7 @@ class Message(dict[str, Any]):
 
     @property
     def role(self) -> str:
-        """Who says it: "system", "user", "assistant" or "tool"."""
+        """The sender: "system", "user", "assistant" or "tool"."""
         return self["role"]
 
     @property

@@ -74,7 +74,7 @@ class RunStream(Generic[OutputT]):
         self.result: RunResult[OutputT] | None = None
         """The result, or None before the end."""
         self.outputs: list[tuple[str, str]] = []
-        """What running tools tell people, as texts with the ids of their calls."""
+        """The texts that running tools show to people, with the ids of their calls."""
         self._output_left = dict[str, int]()
         self.steering = deque[Steering]()
         """The messages that wait for the next step."""

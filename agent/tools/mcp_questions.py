@@ -252,7 +252,7 @@ _FORMATS: Mapping[str, tuple[Callable[[str], bool], str]] = {
     "date": (_is_date, "a date such as 2026-11-30"),
     "date-time": (_is_time, "a date and time with its zone such as 2026-11-30T18:30:00Z"),
 }
-"""What a text of each format must fit, and what people are told that it takes."""
+"""The check of each text format, and the words that tell people what it takes."""
 
 
 def _changed(answer: Any) -> Mapping[str, Any] | None:

@@ -54,6 +54,16 @@ class House:
         self.conversation = await self.store.save(conversation, [prompt, answer])
         return prompt.id
 
+    async def turns(self, steps: list[tuple[int, bool]]) -> list[str]:
+        """Store a message for each step, after the one at its place or beside that. Return the ids of all messages."""
+        sent = [await self.turn("0")]
+        for number, (place, beside) in enumerate(steps, 1):
+            entries = {entry.id: entry for entry in await self.store.entries(self.conversation)}
+            at = entries[sent[place % len(sent)]]
+            answer = next(entry.id for entry in entries.values() if entry.parent_id == at.id)
+            sent.append(await self.turn(str(number), after=at.parent_id if beside else answer))
+        return sent
+
     async def shown(self, conversation: str = "", owner: str = "ann") -> list[str]:
         """Return the texts of the visitor's messages on the branch that is shown."""
         self.conversation = await self.store.get(conversation or self.conversation.id, owner=owner)
@@ -258,12 +268,7 @@ def test_erased_message_takes_what_follows_and_no_more(steps: list[tuple[int, bo
 
     async def play() -> None:
         house, place_of = House(Path("nowhere")), dict[str, str | None]()
-        sent = [await house.turn("0")]
-        for number, (place, beside) in enumerate(steps, 1):
-            entries = {entry.id: entry for entry in await house.store.entries(house.conversation)}
-            at = entries[sent[place % len(sent)]]
-            answer = next(entry.id for entry in entries.values() if entry.parent_id == at.id)
-            sent.append(await house.turn(str(number), after=at.parent_id if beside else answer))
+        sent = await house.turns(steps)
         for one in erased:
             if not (left := [id_ for id_ in sent if id_ not in place_of]):
                 break
@@ -438,12 +443,7 @@ def test_every_version_can_be_shown(steps: list[tuple[int, bool]], chosen: int) 
 
     async def play() -> None:
         house = House(Path("nowhere"))
-        sent = [await house.turn("0")]
-        for number, (place, beside) in enumerate(steps, 1):
-            entries = {entry.id: entry for entry in await house.store.entries(house.conversation)}
-            at = entries[sent[place % len(sent)]]
-            answer = next(entry.id for entry in entries.values() if entry.parent_id == at.id)
-            sent.append(await house.turn(str(number), after=at.parent_id if beside else answer))
+        sent = await house.turns(steps)
         wanted = sent[chosen % len(sent)]
         before = await house.store.entries(house.conversation)
         await house.branches.choose("ann", house.conversation.id, wanted)

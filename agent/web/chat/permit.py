@@ -169,6 +169,10 @@ def _answer_tokens(spec: ModelSpec, most: int | None) -> int:
     return min(usual, spec.max_output_tokens, spec.context_tokens // 2)
 
 
+def _uses_tools(choices: Choices, spec: ModelSpec) -> bool:
+    return choices.tools and spec.tools != "none"
+
+
 async def _fit(permit: AnswerPermit, parts: Sequence[UserContent], passages: Sequence[UserContent], room: int) -> int:
     """Return the tokens of these parts, and reserve storage for the passages. Raises `InputError` for too many."""
     tokens, model = estimate_tokens(parts), permit.connection.spec.label
@@ -245,7 +249,7 @@ class AnswerRuns:
         own_key, vectors = self.models.has_typed_key(conversation.owner, spec), self.vectors.of(conversation.id)
         history = await self.histories.read(conversation) if conversation.revision else History(())
         entries, messages = history.entries, [entry.message for entry in history.entries]
-        use_tools = choices.tools and spec.tools != "none"
+        use_tools = _uses_tools(choices, spec)
         documents = await documents_of(conversation.owner, messages, new_parts, spec, media)
         typed = new_parts
         if not (resumed or use_tools):
@@ -283,7 +287,7 @@ class AnswerRuns:
     def _agent(self, permit: AnswerPermit, system: str, choices: Choices, messages: Sequence[ModelMessage]) -> Agent:
         """Return the agent of a run, with the tools and the search in the web that the visitor wants."""
         settings, spec = self._settings, permit.connection.spec
-        tools = [*self._tools] if choices.tools and spec.tools != "none" else []
+        tools = [*self._tools] if _uses_tools(choices, spec) else []
         has_web, is_own = choices.web and can_search(settings, spec), settings.search == OWN_SEARCH
         count = partial(self.rate_limiter.reserve_search, permit.visitor)
         if has_web and not is_own:

@@ -25,7 +25,7 @@ from agent.web.chat.transcript import ConversationTurn, is_prompt, to_turns
 PAGE, MOST_ENTRIES = 200, 1000
 """The messages of an answer that are read at once, and the most that are shown of one."""
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""What begins a formula in a table."""
+"""The characters that begin a formula in a table."""
 MOST_FOLLOWING = 10_000
 """The messages that can follow those of the shown columns. The columns after them are not shown, and neither are those
 after `VIEW_BYTES` of text."""

@@ -177,7 +177,7 @@ class ConversationTurn:
 
     @property
     def open_questions(self) -> list[Call]:
-        """What a suspended answer waits for, also what there are replies to."""
+        """The questions and approvals of a suspended answer, also those that have a reply."""
         return [*open_questions(unanswered_tool_calls(self.bubbles), self.note)] if self.replies is not None else []
 
 

@@ -185,7 +185,7 @@ def wait_text(wait: Wait | None, translator: Translator = ENGLISH) -> str:
 
 
 FOUND_PAGES, FOUND_MESSAGES, FOUND_BYTES = 4, 500, 1_000_000
-"""How much one search in a chat reads before it answers with what it has found."""
+"""The most that one search in a chat reads before it answers with the matches so far."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,9 @@ import { make } from "../transcript/elements.js";
 const TICK_MS = 100, BARS = 48, BITS = 64_000;
 const ENDS = { "audio/mp4": "m4a", "audio/ogg": "ogg", "audio/webm": "webm" };
 
+/** A time as 1:05. @param {number} seconds */
+export const clock = (seconds) => `${Math.floor(seconds / 60)}:${`${Math.floor(seconds) % 60}`.padStart(2, "0")}`;
+
 /**
  * @param {{labels: Record<string, string>, attach: (files: File[]) => boolean, write?: (files: File[]) => boolean, shows: (is: boolean) => void, left: (event: Event) => void}} options
  *   `shows` is told whether the row is shown, and `left` that its buttons are gone.
@@ -31,14 +34,13 @@ export function recorder({ labels, attach, write, shows, left }) {
     row.hidden = true;
     shows(false);
   };
-  const seconds = (/** @type {number} */ ms) => `${Math.floor(ms / 60_000)}:${`${Math.floor(ms / 1000) % 60}`.padStart(2, "0")}`;
   // Draws the level ten times a second: the newest bar is the last.
   const draw = (/** @type {any} */ mine) => {
     const begun = performance.now(), meter = mine.context.createAnalyser(), samples = new Float32Array(meter.fftSize);
     mine.context.createMediaStreamSource(mine.stream).connect(meter);
     level.replaceChildren(...Array.from({ length: BARS }, () => make("i")));
     mine.timer = setInterval(() => {
-      time.textContent = seconds(performance.now() - begun);
+      time.textContent = clock((performance.now() - begun) / 1000);
       meter.getFloatTimeDomainData(samples);
       const loud = Math.sqrt(samples.reduce((sum, one) => sum + one * one, 0) / samples.length);
       const bar = level.firstChild;

@@ -1,5 +1,6 @@
 // Makes pictures and a sound of a video in the visitor's browser, for models that take no videos: each picture has its time
 // below it. Loaded with the first video.
+import { clock } from "../composer/recorder.js";
 import { wavOf } from "../composer/spoken.js";
 import { hint, said } from "./shared.js";
 
@@ -11,8 +12,6 @@ const timesOf = (seconds) => {
   const count = Math.max(1, Math.min(MOST_PICTURES, Math.round(seconds / 2)));
   return Array.from({ length: count }, (_, n) => (n + 0.5) * seconds / count);
 };
-/** A time as 1:05. @param {number} seconds */
-const clock = (seconds) => `${Math.floor(seconds / 60)}:${String(Math.floor(seconds % 60)).padStart(2, "0")}`;
 /** Wait for an event of a video. @param {HTMLVideoElement} video @param {string} kind */
 const next = (video, kind) => new Promise((done, fail) => {
   const timer = setTimeout(() => fail(new Error("this takes too long")), WAIT_MS);
