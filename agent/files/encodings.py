@@ -4,8 +4,10 @@
 
 import codecs
 import re
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice, pairwise
+from typing import overload
 from unicodedata import category, name
 
 SAMPLE = 32_000
@@ -31,13 +33,15 @@ _ALIASES = {
     **{"iso-8859-8-i": "cp1255", "iso-8859-8-e": "cp1255", "x-sjis": "cp932", "x-gbk": "gb18030", "ansi": "cp1252"},
     **{"ansinew": "cp1252", "applemac": "mac_roman"},
 }
-_CONTROLS = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+_PIECE = 65_536
+"""Bytes or characters of which one call takes care. No call holds the interpreter for longer than a few ms."""
+_CONTROLS = bytes({*range(0x20), 0x7F} - {*b"\t\n\v\f\r\x1b"})
+_ASCII = bytes(range(128))
 _USUAL = set("€£§°·•…–—‘’‚“”„«»‹›¡¿²³½×±©®™\u00a0、。・（）「」：，；！？％￥")
 """Characters beside letters that are common in texts."""
 _EAST = {"HIRAGANA": "CJK", "KATAKANA": "CJK", "KATAKANA-HIRAGANA": "CJK", "FULLWIDTH": "CJK"}
 """The scripts of a Japanese text, which count as one."""
-_FOREIGN = re.compile(r"[^\x00-\x7f\ufffd]+")
-_FOREIGN_LINE = re.compile(rb"^[^\n\x80-\xff]*+[\x80-\xff][^\n]*\n?", re.MULTILINE)
+_FOREIGN_BYTE = re.compile(rb"[\x80-\xff]")
 _ODD_PLACES = re.compile(
     r"(?<=[^\W\d_])[€£§°²³½×±©®™«»“”„‚‹›•](?=[^\W\d_])|[\uff61-\uff9f]"
     r"|(?<=[A-Za-z])[\u0370-\u052f\u0590-\u06ff](?=[A-Za-z])|(?<=[\u0400-\u052f])[A-Za-z](?=[^\w]|$)"
@@ -82,7 +86,7 @@ def decode_text(data: bytes) -> tuple[str, str] | None:
     if b"\x1b$" in data and (found := _decoded(data, "iso2022_jp", "ISO-2022-JP")):
         return found
     data = data.removesuffix(b"\x1a")  # the end of a file of DOS
-    controls = len(_CONTROLS.findall(data))
+    controls = len(data) - _count_without(data, _CONTROLS)
     if found := _wide(data) or (_wide_foreign(data) if 16 * controls >= len(data) and controls else None):
         return found
     if found := _decoded(data, "utf-8", ""):
@@ -105,46 +109,42 @@ def _damaged(data: bytes, encoding: str, label: str, *, least: float, most: floa
     Damage needs `least` foreign characters that are whole for each one that is not, and is one or this part of all.
     The beginning of a character at the end, of two bytes or more, shows the encoding too.
     """
-    text = data.decode(encoding, "replace")
+    text = _decode(data, encoding, "replace")
     bad = text.count("\ufffd")
-    whole = sum(map(len, _FOREIGN.findall(text))) if encoding.startswith("utf-8") else len(text) - bad
+    ascii_ = sum(len(piece.encode("ascii", "ignore")) for piece in _pieces(text)) if encoding.startswith("utf-8") else 0
+    whole = len(text) - bad - ascii_
     is_cut = bad == 1 and text.endswith("\ufffd") and data[-2:-1] > b"\x7f"
     is_text = (is_cut or whole >= least * bad) and bad <= max(1, most * len(text)) and "\0" not in text
-    if any(category(char) in ("Cn", "Co") for char in {*text}):  # another encoding, by chance
+    if not _are_all(text, lambda char: category(char) not in ("Cn", "Co")):  # another encoding, by chance
         return None
     return (text, label) if is_text and (len(text) > bad + 1 or whole) else None
 
 
 def _wide(data: bytes) -> tuple[str, str] | None:
     """Return a text in UTF-16 without a mark: every second byte of its ASCII letters and line ends is null."""
-    halves = data[::2].count(0), data[1::2].count(0)
+    halves = [sum(piece[start::2].count(0) for piece in _pieces(data)) for start in (0, 1)]
     if not data or len(data) % 2 or 5 * max(halves) < len(data) or 20 * min(halves) > len(data):
         return None
     encoding = "utf-16-be" if halves[0] > halves[1] else "utf-16-le"
     found = _decoded(data, encoding, encoding.upper())
-    return (
-        found
-        if found and not any(category(char) in ("Cc", "Cn", "Co") and not char.isspace() for char in found[0])
-        else None
-    )
+    return found if found and _are_all(found[0], _is_of_texts) else None
 
 
 def _wide_foreign(data: bytes) -> tuple[str, str] | None:
     """Return a text of letters that are not ASCII in UTF-16 without a mark. In other texts its bytes are controls."""
     for encoding in ("utf-16-le", "utf-16-be") if len(data) % 2 == 0 else ():
-        try:
-            text = data.decode(encoding)
-        except ValueError:
+        found = _decoded(data, encoding, encoding.upper())
+        if found is None or not _are_all(found[0], _is_of_texts):
             continue
-        letters = [char for char in text if char.isalpha()]
+        letters = {char for piece in _pieces(found[0]) for char in {*piece} if char.isalpha()}
         scripts = {_script(char) for char in letters if not char.isascii()}
-        is_text = not any(category(char) in ("Cc", "Cn", "Co") and not char.isspace() for char in text)
-        if is_text and len(scripts) == 1 and 2 * len(letters) > len(text) and _are_common(letters, scripts):
-            return text, encoding.upper()
+        count = sum(sum(map(str.isalpha, piece)) for piece in _pieces(found[0]))
+        if len(scripts) == 1 and 2 * count > len(found[0]) and _are_common(letters, scripts):
+            return found
     return None
 
 
-def _are_common(letters: list[str], scripts: set[str]) -> bool:
+def _are_common(letters: set[str], scripts: set[str]) -> bool:
     """Return True if Chinese characters are all in one of the old, small sets. Random ones are not."""
     if scripts != {"CJK"}:
         return scripts <= {"CYRILLIC", "GREEK", "HEBREW", "ARABIC", "THAI", "HANGUL", "DEVANAGARI", "ARMENIAN"}
@@ -180,21 +180,70 @@ def label_of(encoding: str) -> str:
 
 def _decoded(data: bytes, encoding: str, label: str) -> tuple[str, str] | None:
     try:
-        text = data.decode(encoding)
+        text = _decode(data, encoding, "strict")
     except ValueError:
         return None
     return None if "\0" in text else (text, label)
+
+
+def _decode(data: bytes, encoding: str, errors: str) -> str:
+    decoder = codecs.getincrementaldecoder(encoding)(errors)
+    return "".join(map(decoder.decode, _pieces(data))) + decoder.decode(b"", final=True)
+
+
+@overload
+def _pieces(whole: bytes) -> Iterator[bytes]: ...
+@overload
+def _pieces(whole: str) -> Iterator[str]: ...
+def _pieces(whole: bytes | str) -> Iterator[bytes | str]:
+    return (whole[start : start + _PIECE] for start in range(0, len(whole), _PIECE))
+
+
+def _count_without(data: bytes, left_out: bytes) -> int:
+    return sum(len(piece.translate(None, left_out)) for piece in _pieces(data))
+
+
+def _are_all(text: str, is_good: Callable[[str], bool]) -> bool:
+    """Return True if each character is good. Stop at the first piece that has another one."""
+    return all(is_good(char) for piece in _pieces(text) for char in {*piece})
+
+
+def _is_of_texts(char: str) -> bool:
+    return char.isspace() or category(char) not in ("Cc", "Cn", "Co")
+
+
+def _is_usual(data: bytes, at: int) -> bool:
+    """Return True if the foreign byte at this place is a letter or mark of windows-1252, and not in a word that it is
+    odd in."""
+    near = data[max(0, at - 1) : at + 2].decode("cp1252", "replace")
+    char = data[at : at + 1].decode("cp1252", "replace")
+    return (char == "\ufffd" or bool(_OF_FEW.fullmatch(char))) and not _ODD_PLACES.search(near)
+
+
+def _foreign_lines(data: bytes) -> Iterator[bytes]:
+    """Yield the lines that are not ASCII, each cut to `SAMPLE` bytes."""
+    end = 0
+    while (at := next(_foreign_bytes(data, end), None)) is not None:
+        start, end = data.rfind(b"\n", end, at) + 1 or end, data.find(b"\n", at) + 1 or len(data)
+        yield data[start : min(end, start + SAMPLE)]
+
+
+def _foreign_bytes(data: bytes, start: int = 0) -> Iterator[int]:
+    """Yield the places of the bytes that are not ASCII, from `start` on."""
+    return (
+        match.start()
+        for piece in range(start, len(data), _PIECE)
+        for match in _FOREIGN_BYTE.finditer(data, piece, piece + _PIECE)
+    )
 
 
 def _sure_encoding(data: bytes) -> str:
     """Return the encoding that alone makes a sensible text of these bytes, or ""."""
     import charset_normalizer
 
-    if sum(byte > 127 for byte in data) <= _FEW:
-        text = data.decode("cp1252", "replace")
-        is_usual = all(map(_OF_FEW.fullmatch, "".join(_FOREIGN.findall(text)))) and not _ODD_PLACES.search(text)
-        return "cp1252" if is_usual else ""
-    sample = b"".join(line[:SAMPLE] for line in islice(_FOREIGN_LINE.findall(data), 500))[:SAMPLE]
+    if _count_without(data, _ASCII) <= _FEW:
+        return "cp1252" if all(_is_usual(data, at) for at in _foreign_bytes(data)) else ""
+    sample = b"".join(islice(_foreign_lines(data), 500))[:SAMPLE]
     matches = charset_normalizer.from_bytes(sample, cp_isolation=list(_CANDIDATES))
     scores = [(match.chaos + _oddities_in(match.encoding, str(match)), -match.coherence, match) for match in matches]
     close = [one for one in scores if one[0] <= min(min(score for score, _c, _m in scores) + 0.02, _MOST_ODD)]

@@ -9,6 +9,7 @@ import binascii
 import json
 import re
 import sys
+from bisect import bisect_left
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never, TypeGuard, cast
@@ -38,7 +39,6 @@ _NOT_ALWAYS_READ = ("image/heic", "image/avif")
 """Picture types that Pillow reads only with plugins. They are not converted."""
 
 _COUNT = re.compile("[0-9]{1,6}")
-_BACKTICKS = re.compile("`+")
 _SUFFIX = re.compile(r"\.\w{1,10}$")
 _WITHOUT_SUFFIX = re.compile(
     r"(Make|Docker|Container|Vagrant|Jenkins|Proc|Gem|Rake)file|LICEN[CS]E|COPYING|README|CHANGELOG|AUTHORS|CODEOWNERS"
@@ -204,8 +204,8 @@ def extracted_text_of(item: object) -> dict[str, str] | None:
 
 def fence(text: str) -> str:
     """Return the text in a Markdown fence that is longer than any fence in it, so that it is not read as markup."""
-    longest = max(map(len, _BACKTICKS.findall(text)), default=0)
-    fence = "`" * max(3, longest + 1)
+    lengths = range(3, len(text) + 4 if "```" in text else 4)
+    fence = "`" * lengths[bisect_left(lengths, 1, key=lambda length: "`" * length not in text)]
     return f"{fence}\n{text}\n{fence}"
 
 

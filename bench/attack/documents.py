@@ -574,6 +574,8 @@ VIDEOS: dict[str, tuple[str, Callable[[], bytes]]] = {
 TEXTS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "words": ("a.txt", lambda: "".join(map(chr, random.choices(range(0x4E00, 0x9FFF), k=1_900_000))).encode()),
     "one line": ("a.csv", lambda: b"a," * 950_000),
+    "controls": ("a.txt", lambda: b"\x01" * 20_000_000),
+    "wide letters and controls": ("a.txt", lambda: "中\x01".encode("utf-16-le") * 4_900_000),
 }
 """Long texts, of which a model gets passages."""
 

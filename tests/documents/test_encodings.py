@@ -4,11 +4,15 @@
 
 import codecs
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agent import InputError
+from agent.files import encodings
 from agent.files.encodings import codec_of, decode_text
 from agent.files.parts import part_from_path, text_file_of
 from agent.models.catalog import ModelSpec
@@ -147,3 +151,38 @@ def test_file_in_a_prompt_is_read_in_its_encoding(tmp_path: Path) -> None:
     (tmp_path / "hebrew.csv").write_bytes("שלום עולם".encode("cp1255"))
     with pytest.raises(InputError, match="save a text as UTF-8"):
         part_from_path(tmp_path / "hebrew.csv")
+
+
+HOSTILE = {
+    "an index of a film": b"00dc\x10\0\0\0\xff\xff\xff\x7f\xff\xff\xff\x7f",
+    "controls": b"\x01",
+    "letters and controls": b"\x01a",
+    "wide letters and controls": "中\x01".encode("utf-16-le"),
+    "wide Greek": "αβγ".encode("utf-16-le"),
+    "foreign lines": b"\xe4\n",
+    "short foreign lines": b"a\xe4b\n",
+    "damaged Greek": "aβ".encode() * 99 + b"\xff",
+    "Japanese": "日本語あ".encode("cp932"),
+}
+
+
+@pytest.mark.parametrize("one", HOSTILE.values(), ids=HOSTILE)
+def test_decoding_takes_memory_for_few_copies(one: bytes) -> None:
+    data = one * (400_000 // len(one))
+    decode_text(data[:100])  # imports what it needs
+    tracemalloc.start()
+    try:
+        decode_text(data)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * len(data), f"{len(data):,} bytes took {peak:,}"
+
+
+@given(text=st.text(), encoding=st.sampled_from(["utf-8", "utf-16-le", "utf-16", "cp1252", "cp932"]), more=st.binary())
+def test_pieces_do_not_change_what_is_decoded(text: str, encoding: str, more: bytes) -> None:
+    data = text.encode(encoding, "ignore") + more
+    whole = decode_text(data)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(encodings, "_PIECE", 2)
+        assert decode_text(data) == whole

@@ -11,11 +11,11 @@ from pydantic_ai.messages import BinaryContent, UserContent
 from agent.errors import InputError
 from agent.files.convert import convert_file, media_limits
 from agent.files.encodings import decode_text
-from agent.files.kinds import PDF, document_type
+from agent.files.kinds import MAX_CHARACTERS, PDF, document_type
 from agent.files.kinds import SUFFIXES as DOCUMENT_SUFFIXES
 from agent.files.owner_files import FILE_BYTES
 from agent.files.parts import attached_text, extracted_text, text_file_of
-from agent.files.remarks import ConvertedMedia
+from agent.files.remarks import ConvertedMedia, refused
 from agent.files.transcribe import TRANSCRIPTION_MODELS, Kind, ReportProgress, Transcriber
 from agent.i18n.text import N_, LocalizedText, _, joined, listed, ngettext
 from agent.messages.adapt import pictures, sounds
@@ -419,14 +419,14 @@ async def _plan(
         data = await UPLOADS.run(read_file, path, max_bytes)
         kind = detect_mime(data).partition("/")[0]
         if path.suffix.lower() in TEXT_SUFFIXES:
-            if text := await TEXTS.run(decode_text, data):
-                return _plan_text(name, *text)
+            if planned := await TEXTS.run(_plan_text, name, data):
+                return planned
             if not kind:
                 raise InputError(LocalizedText(UNKNOWN_ENCODING, {"name": name}))
         if kind not in ("image", "audio") and (media_type := document_type(name, data)):
             return await _plan_document(name, data, media_type, spec, menu, transcriber)
-        if path.suffix.lower() not in MEDIA_SUFFIXES and (text := await TEXTS.run(decode_text, data)):
-            return _plan_text(name, *text)
+        if path.suffix.lower() not in MEDIA_SUFFIXES and (planned := await TEXTS.run(_plan_text, name, data)):
+            return planned
         if kind not in ("image", "audio"):
             raise InputError(LocalizedText(NOT_OPENED, {"name": name}))
     except InputError as error:
@@ -452,7 +452,13 @@ async def _plan(
     return AttachmentPlan(name=name, outcome="converted" if converted.done else "as it is", text=text, sent=converted)
 
 
-def _plan_text(name: str, content: str, encoding: str) -> AttachmentPlan:
+def _plan_text(name: str, data: bytes) -> AttachmentPlan | None:
+    """Return the plan for a text, or None for other bytes. Raises `InputError` if the text is too long."""
+    if (found := decode_text(data)) is None:
+        return None
+    content, encoding = found
+    if len(content) > MAX_CHARACTERS:
+        raise InputError(_("{name} {reason}.", name=name, reason=refused("long_document", most=MAX_CHARACTERS).text))
     text = LocalizedText(SENT_AS_TEXT) if content.strip() else _("will be sent as text, but it is empty")
     if damaged := content.count("\ufffd"):
         encoding = ngettext(
