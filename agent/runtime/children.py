@@ -11,8 +11,7 @@ from agent.events import ChildEvent, Event, Observers, ResponseEmitted, ToolOutp
 from agent.limits import FAILURE_POLICIES
 from agent.providers.retry import Wait
 from agent.responses import Response
-from agent.result import RunPlan
-from agent.runtime.outcome import Outcome
+from agent.result import Outcome, RunPlan
 from agent.runtime.usage import Budget, UsageMeter
 from agent.suspension.suspended_run import Answer, Approve, Pending, Refuse, Resumption, Suspension
 from agent.tools.function_tools import CALLER, Question
