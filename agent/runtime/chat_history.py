@@ -288,7 +288,9 @@ BATCHES_STORED = 16
 
 
 class ChatVectors:
-    """Finds the passages of one chat by their vectors, and embeds each once. With a `history`, they are stored with the chat, and deleted with it.
+    """Finds the passages of one chat by their vectors, and embeds each once.
+
+    With a `history`, the vectors are stored with the chat, and deleted with it.
 
     Use it from one event loop.
     """

@@ -85,7 +85,6 @@ DEFAULT_POOL = {
     "agent.doctor.storage": "the doctor has one person",
     "agent.fetch": "loads certificates, once",
     "agent.history.sql.sqlite": "makes the file, once",
-    "agent.models.weights": "loads a model for the owner",
     "agent.local.process": "loads certificates, once",
     "agent.local.manager": "looks for a model of the owner",
     "agent.providers.connection": "imports a vendor's SDK",
