@@ -12,10 +12,10 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from agent.agent import connect_by_name
 from agent.cli.chat import ChatSetup, ConversationFile, Terminal
 from agent.errors import AgentError, UnknownModel
 from agent.limits import Limits
-from agent.local.connect_by_name import connect_by_name
 from agent.local.manager import LocalModels
 from agent.models.catalog import use_table_in
 from agent.providers.connection import Connection, Endpoint, connect

@@ -1,6 +1,7 @@
 """An agent: an immutable definition that any number of runs can share."""
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from copy import copy
@@ -10,21 +11,29 @@ from typing import Any, Never, Unpack, cast
 from weakref import WeakSet
 
 from agent.context import Context
-from agent.errors import InputError, ToolError
+from agent.errors import InputError, ToolError, UnknownModel
 from agent.events import Observers
 from agent.fetch import GUARD, Guard
 from agent.files.long_documents import LongDocument
-from agent.files.vectors import Vectors
+from agent.files.ranking import Vectors
 from agent.keyword_arguments import ExplainsAttributes, explains_arguments, shown
 from agent.limits import Limits
-from agent.local.connect_by_name import connect_by_name
 from agent.messages.adapt import check_prompt
 from agent.messages.compaction import Compaction
 from agent.messages.prompt import Prompt, check_question, fetch_urls, to_messages
 from agent.messages.repair import unfinished_text
-from agent.models.catalog import AUTO, Capabilities
+from agent.models.catalog import AUTO, Capabilities, load_catalog, with_capabilities
 from agent.output import AnswerType, T, read_output
-from agent.providers.connection import Connection, ModelChoice, OwnsServers
+from agent.providers.connection import (
+    Connection,
+    Endpoint,
+    ModelChoice,
+    OwnsServers,
+    base_url_variable,
+    check_base_url,
+    connect,
+    default_endpoint,
+)
 from agent.providers.stand_ins import StandIns
 from agent.result import DEFAULTS, Journal, Options, RunOptions, RunPlan, RunResult, shared_options
 from agent.runtime.arguments import (
@@ -40,6 +49,7 @@ from agent.runtime.arguments import (
 )
 from agent.runtime.children import AgentCall
 from agent.runtime.run import Run
+from agent.settings import load_settings
 from agent.suspension.seals import Seals
 from agent.suspension.suspended_run import SCHEMA, Reply, Resumption, Suspension, match_answers, refused
 from agent.telemetry import Telemetry
@@ -439,3 +449,57 @@ class _AgentTool(Tool):
     """An agent as a tool."""
 
     agent: Agent = field(kw_only=True)
+
+
+_OWN_SERVERS = ("vllm", "llama.cpp")
+"""Providers with servers that this machine can start."""
+
+
+def connect_by_name(
+    model: str,
+    provider: str | None,
+    base_url: str | None,
+    api_key: str | None = None,
+    capabilities: Capabilities | None = None,
+) -> Connection:
+    """Return the connection to a model by its name, as `Catalog.find` reads it.
+
+    `auto` is the model that the page would choose on this machine, or the first model at `base_url`. `capabilities`
+    count more than what the catalogue says about the model.
+
+    If the model has open weights and no server is named, this machine serves it from its first request on. Raises
+    `UnknownModel` if no server for it is known, or if this machine cannot serve it.
+    """
+    is_auto = model.strip() == AUTO and provider is None
+    if capabilities and is_auto:
+        raise InputError("capabilities belong to a model with a name of its own")
+    if is_auto:
+        return _connect_later(base_url, api_key)
+    try:
+        spec = load_catalog().find(model, provider)
+    except UnknownModel as error:
+        if not base_url or provider is not None:
+            raise
+        raise UnknownModel(
+            f'a model at an address of your own needs the kind of its server: Agent({model!r}, provider="vllm", '
+            f"base_url=...). {error}"
+        ) from None
+    spec = with_capabilities(spec, capabilities or {})
+    if base_url:
+        return connect(spec, Endpoint(base_url, api_key, is_own_key=bool(api_key)))
+    if spec.provider in _OWN_SERVERS and not os.environ.get(base_url_variable(spec.provider)):
+        from agent.local.connection import LocalConnection  # late, because few programs start a server
+
+        return LocalConnection(spec, load_settings().local)
+    usual = default_endpoint(load_catalog().providers[spec.provider])
+    return connect(spec, replace(usual, api_key=api_key or usual.api_key, is_own_key=bool(api_key)))
+
+
+def _connect_later(base_url: str | None, api_key: str | None) -> Connection:
+    settings = load_settings().local
+    if base_url:
+        check_base_url(base_url)
+        settings = replace(settings, vllm_base_url=base_url.rstrip("/"), vllm_api_key=api_key)
+    from agent.local.connection import AutoConnection  # late, because few programs start a server
+
+    return AutoConnection(settings)

@@ -29,8 +29,7 @@ from agent.output import AnswerType, T
 from agent.responses import Response
 from agent.result import RunOptions, RunResult
 from agent.runtime.arguments import read_context, read_embeddings, read_history
-from agent.runtime.chat_history import ChatHistory
-from agent.runtime.chat_vectors import ChatVectors
+from agent.runtime.chat_history import ChatHistory, ChatVectors
 from agent.runtime.loop_thread import LoopEnded, LoopThread
 from agent.runtime.run import Run
 from agent.suspension.suspended_run import Pending, Reply

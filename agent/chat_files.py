@@ -17,9 +17,8 @@ from agent.files.for_model import is_read_type
 from agent.files.kinds import Document
 from agent.files.parts import is_file_name, text_file_of
 from agent.files.passages import sections_of_text
-from agent.files.ranking import KeywordIndex, Passage, fused, indexed
+from agent.files.ranking import CANDIDATES, KeywordIndex, Passage, Vectors, fused, indexed, ranked_both_ways
 from agent.files.reading import read_document
-from agent.files.vectors import CANDIDATES, Vectors, ranked_both_ways
 from agent.history import PROGRAM
 from agent.system.media_types import SUFFIXES
 from agent.system.threads import RANKING

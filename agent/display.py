@@ -15,7 +15,6 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from agent.agent import Agent
-from agent.chat import Chat
 from agent.context import Context
 from agent.errors import InputError
 from agent.keyword_arguments import shown
@@ -62,13 +61,13 @@ def display(value: Response | Run[Any] | RunResult[Any] | Context, *, console: "
         _ipython().display(value)
 
 
-_WRITTEN: Mapping[type, str] = {
-    RunResult: "print(result)",
-    Context: "print(context.to_json())",
-    Agent: "await stream_to_display(agent, prompt)",
-    Chat: "for response in chat.query(prompt): display(response)",
+_WRITTEN: Mapping[str, str] = {
+    "RunResult": "print(result)",
+    "Context": "print(context.to_json())",
+    "Agent": "await stream_to_display(agent, prompt)",
+    "Chat": "for response in chat.query(prompt): display(response)",
 }
-"""The calls for values that a terminal cannot show."""
+"""The calls for values that a terminal cannot show, by the names of their classes."""
 
 
 def _print(value: object, console: "Console") -> None:
@@ -81,7 +80,7 @@ def _print(value: object, console: "Console") -> None:
         value.close()
         raise InputError(f"display takes a value, not the coroutine {value.__name__!r}: write await before the call")
     if not isinstance(value, Response):
-        meant = next((written for kind, written in _WRITTEN.items() if isinstance(value, kind)), "print(...)")
+        meant = _WRITTEN.get(type(value).__name__, "print(...)")
         raise InputError(f"display prints responses, not {shown(value)}: write {meant}")
     _print_response(cast(Any, value), console)
 

@@ -264,7 +264,6 @@ class EventQueue:
         self._events: asyncio.Queue[Event] = asyncio.Queue()
 
     def on_event(self, event: Event) -> None:
-        """Add the event."""
         self._events.put_nowait(event)
 
     async def next(self) -> Event:

@@ -112,7 +112,6 @@ class _Spans:
         self._calls: dict[str, Span] = {}
 
     def on_event(self, event: Event) -> None:
-        """Start, amend or end the span of the event."""
         match event:
             case RunStarted():
                 self._run_began(event)

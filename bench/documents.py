@@ -38,9 +38,8 @@ from agent import Agent, Chat, Context, Endpoint, ModelSpec, RunResult, connect
 from agent.files.for_model import document_room
 from agent.files.kinds import PDF, Document
 from agent.files.passages import best_excerpts, excerpts
-from agent.files.ranking import Passage, fused, indexed
+from agent.files.ranking import Passage, VectorIndex, digest_of, fused, indexed, pack
 from agent.files.reading import read_in_sandbox
-from agent.files.vectors import VectorIndex, digest_of, pack
 from agent.local.launch import launch_llama
 from agent.models.weights import SMOLLM2, find
 from agent.settings import load_settings

@@ -15,11 +15,11 @@ from collections.abc import Callable, Collection
 from typing import cast
 
 from agent.errors import InputError
+from agent.files.drawings import read_pptx
 from agent.files.excel import read_xlsx
 from agent.files.kinds import DOCX, EML, HTML, LABELS, NOTEBOOK, PDF, PPTX, RTF, XLSX
 from agent.files.mail import read_eml, read_html, read_notebook, read_rtf
 from agent.files.pdf import FILLED_IN, LINKS, marked_page, picture_pages, read_pdf, render_page
-from agent.files.powerpoint import read_pptx
 from agent.files.remarks import sentence
 from agent.files.word import read_docx
 from agent.i18n.text import LocalizedText

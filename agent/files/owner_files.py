@@ -9,7 +9,7 @@ of other processes.
 """
 
 from collections import Counter
-from collections.abc import Collection, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
 from threading import Lock
@@ -54,16 +54,11 @@ class OwnerFiles:
         A file without any of these references stays, unless it is in `always`. All are tried before the first
         `OSError` is raised.
         """
-        removed, failure = 0, None
-        for id_, names in references.items():
-            try:
-                with self._changing(owner):
-                    removed += self._remove_references(owner, id_, {_digest(name) for name in names}, id_ in always)
-            except OSError as error:
-                failure = failure or error
-        if failure is not None:
-            raise failure
-        return removed
+
+        def remove(id_: str) -> bool:
+            return self._remove_references(owner, id_, {_digest(name) for name in references[id_]}, id_ in always)
+
+        return self._try_all(owner, references, remove)
 
     def remove_unused(self, owner: str, ids: Iterable[str], before: float) -> int:
         """Remove these files with their references, and return their number.
@@ -71,21 +66,17 @@ class OwnerFiles:
         Files with a reference that was written since the Unix time `before` stay: its message may not be stored yet.
         All are tried before the first `OSError` is raised.
         """
-        removed, failure = 0, None
-        for id_ in ids:
-            try:
-                with self._changing(owner):
-                    folder = _references_folder(owner, id_)
-                    references = self.place.files(folder)
-                    if all(reference.written_at < before for reference in references):
-                        for reference in references:
-                            self.place.remove(f"{folder}/{reference.name}")
-                        removed += self._remove_file(owner, id_)
-            except OSError as error:
-                failure = failure or error
-        if failure is not None:
-            raise failure
-        return removed
+
+        def remove(id_: str) -> bool:
+            folder = _references_folder(owner, id_)
+            references = self.place.files(folder)
+            if any(reference.written_at >= before for reference in references):
+                return False
+            for reference in references:
+                self.place.remove(f"{folder}/{reference.name}")
+            return self._remove_file(owner, id_)
+
+        return self._try_all(owner, ids, remove)
 
     def sizes(self) -> Mapping[str, int]:
         """Return the size in bytes of each owner's files. Only the first call reads the folders."""
@@ -103,6 +94,19 @@ class OwnerFiles:
     def written_before(self, owner: str, time: float) -> list[str]:
         """Return the ids of an owner's files that were written before this Unix time."""
         return [file.name for file in self.place.files(owner) if file.written_at < time]
+
+    def _try_all(self, owner: str, ids: Iterable[str], remove: Callable[[str], bool]) -> int:
+        """Return how many of these files were removed. All are tried before the first `OSError` is raised."""
+        removed, failure = 0, None
+        for id_ in ids:
+            try:
+                with self._changing(owner):
+                    removed += remove(id_)
+            except OSError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        return removed
 
     def _remove_references(self, owner: str, id_: str, mine: Collection[str], always: bool) -> bool:
         folder = _references_folder(owner, id_)

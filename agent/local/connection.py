@@ -11,13 +11,9 @@ import shutil
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 from weakref import WeakKeyDictionary
 
-from pydantic_ai import RunContext
-from pydantic_ai.messages import ModelMessage
-from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
-from pydantic_ai.settings import ModelSettings
+from pydantic_ai.models import Model
 
 from agent.errors import UnknownModel
 from agent.i18n.text import LocalizedText, _
@@ -28,15 +24,7 @@ from agent.local.vllm_server import find_vllm
 from agent.models.catalog import AUTO, ModelSpec, load_catalog
 from agent.models.weights import QWEN3_06B, SMOLLM2, Weights, fetch, find
 from agent.providers import chat_completions
-from agent.providers.connection import (
-    Connection,
-    Endpoint,
-    ForwardingConnection,
-    Reasoning,
-    ServedModel,
-    StreamingModel,
-    connect,
-)
+from agent.providers.connection import Connection, Endpoint, ForwardingConnection, Reasoning, ServedModel, connect
 from agent.settings import ROOT, LocalSettings
 
 _UNKNOWN = ModelSpec(
@@ -92,7 +80,6 @@ class AutoConnection(ForwardingConnection):
         """Do nothing: only `ready` knows whether a request can be made."""
 
     def effort(self, reasoning: Reasoning | None) -> Reasoning | None:
-        """Return the effort that the chosen model will be asked for."""
         found = self._connection()
         return found.effort(reasoning) if found is not None else None
 
@@ -156,15 +143,17 @@ class LocalConnection(chat_completions.ChatCompletionsConnection):
         self._servers: WeakKeyDictionary[asyncio.AbstractEventLoop, _Server] = WeakKeyDictionary()
 
     def model(self) -> Model:
-        """Return a model that downloads and starts what it needs at its first request. That can take minutes."""
-        return _OnDemandModel(self._server())
+        """Return the model of the running server. Each request is made in a `slot`, which starts the server."""
+        connection = self._server().connection
+        assert connection is not None, "a request holds a slot"
+        return connection.model()
 
     def _server(self) -> "_Server":
         return self._servers.setdefault(asyncio.get_running_loop(), _Server(self))
 
     @asynccontextmanager
     async def slot(self, on_position: Callable[[int], None]) -> AsyncGenerator[None]:
-        """Start the server if needed, wait for a free slot, and hold it for the block."""
+        """Download and start what is needed, wait for a free slot, and hold it for the block. It can take minutes."""
         connection = await self._server().ready()
         async with connection.slot(on_position):
             yield
@@ -262,34 +251,3 @@ class _Server:
             await connection.aclose()
         if child is not None:
             await child.aclose()
-
-
-class _OnDemandModel(StreamingModel):
-    """A stand-in for the model until its server has started."""
-
-    def __init__(self, server: _Server) -> None:
-        super().__init__()
-        self._server = server
-
-    @property
-    def model_name(self) -> str:
-        """A placeholder, because the model name is known only after the start."""
-        return "local"
-
-    @property
-    def system(self) -> str:
-        """A placeholder for the provider's name."""
-        return "local"
-
-    @asynccontextmanager
-    async def request_stream(
-        self,
-        messages: list[ModelMessage],
-        model_settings: ModelSettings | None,
-        model_request_parameters: ModelRequestParameters,
-        run_context: RunContext[Any] | None = None,
-    ) -> AsyncGenerator[StreamedResponse]:
-        """Start the server if needed, and stream a response from it; see pydantic-ai."""
-        model = (await self._server.ready()).model()
-        async with model.request_stream(messages, model_settings, model_request_parameters, run_context) as stream:
-            yield stream

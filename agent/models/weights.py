@@ -16,11 +16,11 @@ import shutil
 import ssl
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Literal, TypeVar
+from typing import BinaryIO, Literal
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -31,6 +31,7 @@ from agent.errors import LocalModelError, WeightsMismatch, reason_of
 from agent.i18n.text import LocalizedText, _
 from agent.models.catalog import ModelSpec
 from agent.system.project import FILES
+from agent.system.threads import Threads
 
 Progress = Callable[[int, int], None]  # bytes so far, bytes in all
 
@@ -52,17 +53,7 @@ class Status:
 PUBLIC_HUB = "https://huggingface.co"
 _TRIES = 3
 _CHUNK = 2**20
-_T = TypeVar("_T")
-
-
-async def in_thread(work: Callable[[], _T]) -> _T:
-    """Run `work()` in a thread. If cancelled, it still waits for the thread, so that no file is left half written."""
-    task = asyncio.ensure_future(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait({task})
-        raise
+_THREADS = Threads("weights", 4)
 
 
 def hub_url() -> str | None:
@@ -120,25 +111,17 @@ async def download(
             if total > limit:
                 raise _too_large(what)
             async for data in answer.aiter_bytes(_CHUNK):
-                await in_thread(lambda data=data: out.write(data))
+                await _THREADS.run(out.write, data)
                 if out.tell() > limit:
                     raise _too_large(what)
                 report(out.tell(), total)
 
-    await _retry(attempt, what, bytes_so_far=out.tell)
-
-
-async def _retry(
-    attempt: Callable[[], Awaitable[_T]], what: str, *, bytes_so_far: Callable[[], int] | None = None
-) -> _T:
-    failures, before = 0, bytes_so_far() if bytes_so_far else 0
+    failures, before = 0, out.tell()
     while True:
         try:
             return await attempt()
         except (httpx2.TransportError, httpx2.HTTPStatusError) as error:
-            now = bytes_so_far() if bytes_so_far else 0
-            failures = 1 if now > before else failures + 1
-            before = now
+            failures, before = 1 if out.tell() > before else failures + 1, out.tell()
             if failures >= _TRIES or (isinstance(error, httpx2.HTTPStatusError) and _is_final(error)):
                 raise LocalModelError(
                     _("{what} could not be fetched: {reason}.", what=what, reason=_reason(error))
@@ -272,7 +255,7 @@ async def find(weights: Pinned, cache_dir: Path) -> Path | None:
     for path in (own, *_other_paths(weights, cache_dir)):
         if not path.is_file():
             continue
-        if await in_thread(lambda path=path: _is_pinned(path, weights, _folder(cache_dir))):
+        if await _THREADS.run(_is_pinned, path, weights, _folder(cache_dir)):
             return path
         if path == own:
             own.unlink(missing_ok=True)
@@ -338,10 +321,10 @@ async def _download(weights: Pinned, part: Path, report: Progress) -> None:
     """Complete `part`, starting from its present bytes. Raises `WeightsMismatch` if it is another file."""
     resumed = _size(part) > 0
     await _from_hub(weights, part, report)
-    if resumed and await in_thread(lambda: _sha256(part)) != weights.sha256:
-        await in_thread(part.unlink)  # the bytes left by a crash were wrong: try once more from nothing
+    if resumed and await _THREADS.run(_sha256, part) != weights.sha256:
+        await _THREADS.run(part.unlink)  # the bytes left by a crash were wrong: try once more from nothing
         await _from_hub(weights, part, report)
-    if await in_thread(lambda: _sha256(part)) != weights.sha256:
+    if await _THREADS.run(_sha256, part) != weights.sha256:
         raise WeightsMismatch(
             _("{file} is not the pinned file: its sha256 differs. It was deleted.", file=weights.file)
         )

@@ -144,8 +144,11 @@ class _Claude(MessageRewriting, AnthropicModel):
 
     @staticmethod
     def rewrite_messages(message: ModelMessage) -> ModelMessage:
-        """Return the message as the API takes it; see `_rewrite`."""
-        return _rewrite(message)
+        """Return the message as the API takes it: ids in its alphabet, and no text of only white space."""
+        if isinstance(message, ModelResponse):
+            non_empty = [one for one in message.parts if not (isinstance(one, TextPart) and not one.content.strip())]
+            return replace(message, parts=[_answer(part) for part in non_empty])
+        return replace(message, parts=[_question(part) for part in message.parts])
 
 
 def _agreeing(settings: AnthropicModelSettings) -> AnthropicModelSettings:
@@ -161,17 +164,6 @@ def _agreeing(settings: AnthropicModelSettings) -> AnthropicModelSettings:
         settings["anthropic_thinking"] = {**thinking, "budget_tokens": budget}
     settings.pop("temperature", None)
     return settings
-
-
-def _rewrite(message: ModelMessage) -> ModelMessage:
-    """Return the message as the API takes it, whoever wrote it: ids in its alphabet, no text of only white space.
-
-    A pure function, so that a turn is the same bytes each time it is sent.
-    """
-    if isinstance(message, ModelResponse):
-        non_empty = [part for part in message.parts if not (isinstance(part, TextPart) and not part.content.strip())]
-        return replace(message, parts=[_answer(part) for part in non_empty])
-    return replace(message, parts=[_question(part) for part in message.parts])
 
 
 def _answer(part: ModelResponsePart) -> ModelResponsePart:

@@ -50,7 +50,7 @@ from pydantic_ai.usage import RequestUsage
 from agent.i18n.text import LocalizedText
 from agent.models.catalog import ModelSpec, ProviderSpec
 from agent.plain_text import plain_text
-from agent.providers.connection import Endpoint, Reasoning, StreamingModel, is_off, mapped
+from agent.providers.connection import Endpoint, Reasoning, is_off, mapped
 from agent.providers.discovery import look_up
 from agent.providers.http import ClientConnection
 from agent.providers.openai_client import sdk_client
@@ -67,7 +67,7 @@ from agent.providers.think_tags import TaggedParts
 from agent.system.media_types import detect_mime
 
 
-class ExampleModel(StreamingModel, WrapperModel):
+class ExampleModel(WrapperModel):
     """A model that gets `examples`, pairs of question and answer, between the system prompt and the conversation.
 
     The examples belong to the model. No other code sees them, so they are never stored, shown or counted as history.

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from typing import Any, Literal, Protocol, TypeGuard, TypeVar, cast, get_args, runtime_checkable
 
 from pydantic_ai.embeddings import EmbeddingModel
-from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import RunContext
@@ -244,19 +244,15 @@ class ForwardingConnection(ABC):
     def _target(self) -> Connection: ...
 
     def model(self) -> Model:
-        """Return the model for the running loop."""
         return self._target().model()
 
     def slot(self, on_position: Callable[[int], None]) -> AbstractAsyncContextManager[None]:
-        """Wait for a free slot at the model's server."""
         return self._target().slot(on_position)
 
     def settings(self, reasoning: Reasoning | None) -> ModelSettings:
-        """Return the request settings of the model."""
         return self._target().settings(reasoning)
 
     def explain(self, error: Exception) -> ProviderError:
-        """Translate a failure of the model."""
         return self._target().explain(error)
 
     def learn(
@@ -308,25 +304,6 @@ class Embedder(Protocol):
     async def embed(self, texts: Sequence[str], *, is_query: bool = False) -> Sequence[Sequence[float]]:
         """Return a vector for each text, in one request. `is_query`: for questions, which some models treat apart."""
         ...
-
-
-class StreamingModel(Model):
-    """A model that only streams. `request` gathers the stream into a whole response.
-
-    Only a streamed request notices a closed connection: llama.cpp does not look for one otherwise.
-    """
-
-    async def request(
-        self,
-        messages: list[ModelMessage],
-        model_settings: ModelSettings | None,
-        model_request_parameters: ModelRequestParameters,
-    ) -> ModelResponse:
-        """Stream the response and return it whole."""
-        async with self.request_stream(messages, model_settings, model_request_parameters) as stream:
-            async for _ in stream:
-                pass
-            return stream.get()
 
 
 _CONNECTIONS = {

@@ -74,7 +74,6 @@ class ClientConnection(ABC):
             raise missing_key(self.provider)
 
     def model(self) -> Model:
-        """Return the model for the running loop."""
         self.check()
         loop = asyncio.get_running_loop()
         if loop not in self._open_ones:

@@ -60,11 +60,9 @@ class OpenAIResponsesConnection(ClientConnection):
         return LocalizedText(CHAT_ONLY)
 
     def model(self) -> Model:
-        """Return the model for the running loop."""
         return self._chat.model() if self._chat is not None else super().model()
 
     async def aclose(self) -> None:
-        """Close the running loop's clients."""
         if self._chat is not None:
             await self._chat.aclose()
         await super().aclose()
@@ -151,26 +149,21 @@ class _Stateless(MessageRewriting, OpenAIResponsesModel):
 
     @staticmethod
     def rewrite_messages(message: ModelMessage) -> ModelMessage:
-        """Return the message with only signed reasoning; see `_keep_sealed_reasoning`."""
-        return _keep_sealed_reasoning(message)
+        """Return the message without reasoning that never got its signature because the answer broke off.
 
-
-def _keep_sealed_reasoning(message: ModelMessage) -> ModelMessage:
-    """Return the message without reasoning that never got its signature because the answer broke off.
-
-    The vendor looks such an item up by its id, but has not stored it. The parts that it wrote after it are then sent
-    without ids: the vendor refuses a part with its own id if the reasoning before it is missing.
-    """
-    if not isinstance(message, ModelResponse):
-        return message
-    thoughts = [part for part in message.parts if isinstance(part, ThinkingPart)]
-    sealed = {part.id for part in thoughts if part.id and part.signature}
-    if all(part.id in sealed for part in thoughts):
-        return message
-    kept: list[ModelResponsePart] = []
-    for part in message.parts:
-        if isinstance(part, TextPart | ToolCallPart):
-            part = replace(part, id=None)
-        if not isinstance(part, ThinkingPart) or part.id in sealed:
-            kept.append(part)
-    return replace(message, parts=kept)
+        The vendor looks such an item up by its id, but has not stored it. The parts that it wrote after it are then
+        sent without ids: the vendor refuses a part with its own id if the reasoning before it is missing.
+        """
+        if not isinstance(message, ModelResponse):
+            return message
+        thoughts = [part for part in message.parts if isinstance(part, ThinkingPart)]
+        sealed = {part.id for part in thoughts if part.id and part.signature}
+        if all(part.id in sealed for part in thoughts):
+            return message
+        kept: list[ModelResponsePart] = []
+        for part in message.parts:
+            if isinstance(part, TextPart | ToolCallPart):
+                part = replace(part, id=None)
+            if not isinstance(part, ThinkingPart) or part.id in sealed:
+                kept.append(part)
+        return replace(message, parts=kept)

@@ -5,10 +5,9 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from agent.errors import ConfigError, InputError, ProviderError
-from agent.fetch import Guard
+from agent.fetch import GUARD
 from agent.i18n.text import _
 from agent.models.catalog import ProviderSpec
 from agent.providers.connection import Endpoint, server_named
@@ -21,7 +20,6 @@ KEY_NAME = "SPEECH_API_KEY"
 MAX_BYTES = 4_000_000
 """The most bytes of the sound of one request: four minutes of MP3, or more than a minute of WAV."""
 SECONDS = 60.0
-PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +47,11 @@ class SpeechServer:
         headers = {"Content-Type": "application/json", "Accept": "audio/*"}
         if self.endpoint.api_key:
             headers["Authorization"] = f"Bearer {self.endpoint.api_key}"
-        guard, content = Guard(allow=(_authority(url),)), json.dumps(body).encode()
+        content = json.dumps(body).encode()
         try:
-            answer = await guard.send("POST", url, headers=headers, body=content, max_bytes=MAX_BYTES, seconds=SECONDS)
+            answer = await GUARD.trusting(url).send(
+                "POST", url, headers=headers, body=content, max_bytes=MAX_BYTES, seconds=SECONDS
+            )
         except InputError as error:
             log.warning("the speech server: %s", error)
             raise _failed() from error
@@ -71,13 +71,6 @@ def speech_server(name: str, voice: str, env: Mapping[str, str] = os.environ) ->
     except InputError as error:
         raise ConfigError(f"SPEECH: {error}") from error
     return SpeechServer(endpoint, provider, model, voice)
-
-
-def _authority(url: str) -> str:
-    """Return the host and port of a URL, as `Guard` compares them."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    return f"{f'[{host}]' if ':' in host else host}:{parts.port or PORTS[parts.scheme]}"
 
 
 def _failed() -> ProviderError:

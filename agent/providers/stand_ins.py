@@ -39,7 +39,6 @@ class StandIns(ForwardingConnection):
 
     @property
     def spec(self) -> ModelSpec:
-        """The description of the model that is asked now."""
         return self._current.spec
 
     @property
@@ -53,7 +52,6 @@ class StandIns(ForwardingConnection):
             one.check()
 
     def effort(self, reasoning: Reasoning | None) -> Reasoning | None:
-        """Return the effort that the model will be asked for."""
         return self._current.effort(reasoning)
 
     async def ready(self) -> None:

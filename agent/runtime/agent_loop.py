@@ -28,11 +28,19 @@ from agent.providers.connection import ChosenLater
 from agent.providers.retry import Wait
 from agent.providers.stand_ins import StandIns
 from agent.responses import Piece, call_content, result_content, steering_id
-from agent.result import Journal, RunPlan, RunResult, charts_of_messages, files_of_messages, text_of_message
+from agent.result import (
+    NOT_SEALED,
+    Journal,
+    Outcome,
+    RunPlan,
+    RunResult,
+    charts_of_messages,
+    files_of_messages,
+    text_of_message,
+)
 from agent.runtime.children import CallingRun
 from agent.runtime.fitting import Fitting
 from agent.runtime.model_request import ModelRequests
-from agent.runtime.outcome import NOT_SEALED, Outcome
 from agent.runtime.run_stream import RunStream
 from agent.runtime.usage import Budget, UsageMeter
 from agent.suspension.seals import pack

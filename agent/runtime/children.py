@@ -11,8 +11,7 @@ from agent.events import ChildEvent, Event, Observers, ResponseEmitted, ToolOutp
 from agent.limits import FAILURE_POLICIES
 from agent.providers.retry import Wait
 from agent.responses import Response
-from agent.result import RunPlan
-from agent.runtime.outcome import Outcome
+from agent.result import Outcome, RunPlan
 from agent.runtime.usage import Budget, UsageMeter
 from agent.suspension.suspended_run import Answer, Approve, Pending, Refuse, Resumption, Suspension
 from agent.tools.function_tools import CALLER, Question
@@ -106,17 +105,14 @@ class AgentCall:
 
     @property
     def kept(self) -> Mapping[str, Any] | None:
-        """See `Caller`."""
         return self.resumed[0].options if self.resumed is not None else None
 
     @property
     def replies(self) -> Mapping[str, str | bool | Mapping[str, Any]]:
-        """See `Caller`."""
         given = self.resumed[1] if self.resumed is not None else dict[str, Answer]()
         return {key: one if isinstance(one, str) else _allowed(one) for key, one in given.items()}
 
     def ask(self, questions: Sequence[Question], keep: Mapping[str, Any]) -> None:
-        """See `Caller`."""
         pending = [
             Pending(
                 call_id=one.key,
@@ -131,11 +127,9 @@ class AgentCall:
         self.suspend(Suspension(session_id="", messages=(), pending=tuple(pending), options=dict(keep)))
 
     def tell_progress(self, progress: float, total: float | None, message: str) -> None:
-        """See `Caller`."""
         self.caller.show(ToolOutput(self.id, self.name, message, progress, total))
 
     async def write(self, instructions: str, text: str, max_tokens: int | None) -> str:
-        """See `Caller`."""
         assert self.caller.plan.write is not None
         return await self.caller.plan.write(instructions, text, self, max_tokens)
 

@@ -22,10 +22,9 @@ from agent.keyword_arguments import ExplainsAttributes, no_attribute
 from agent.messages.adapt import check_prompt
 from agent.providers.connection import ChosenLater
 from agent.responses import Response, fix_surrogates, steering_message
-from agent.result import FinishReason, Journal, OutputT, RunPlan, RunResult
+from agent.result import INTERNAL_ERROR, FinishReason, Journal, Outcome, OutputT, RunPlan, RunResult
 from agent.runtime.agent_loop import AgentLoop, MessageLog, ResultBuilder
 from agent.runtime.children import AgentCall, CallingRun
-from agent.runtime.outcome import INTERNAL_ERROR, Outcome
 from agent.runtime.run_stream import RunStream, Steering
 from agent.runtime.usage import UsageMeter
 from agent.suspension.suspended_run import Resumption

@@ -33,7 +33,6 @@ class MemoryLedger:
         self._used: dict[str, datetime | None] = {}
 
     async def use(self, id: str, expires_at: datetime | None) -> bool:
-        """Implement `Ledger.use`."""
         moment = steady_now()
         for gone in [key for key, until in self._used.items() if until is not None and until <= moment]:
             del self._used[gone]

@@ -10,7 +10,7 @@ from psycopg import AsyncConnection
 
 from agent.errors import ConfigError
 from agent.history import steady_now
-from agent.history.sql.postgres_database import PostgresAddress
+from agent.history.sql.postgres import PostgresAddress
 from agent.suspension.ledger import ledger_error
 
 USE_SECONDS = 20.0

@@ -8,8 +8,7 @@ from agent.files.for_model import MIN_BYTES, document_room
 from agent.files.kinds import Document
 from agent.files.long_documents import LongDocument
 from agent.files.passages import excerpts_in_order, indexed_for, page_mark
-from agent.files.ranking import fused
-from agent.files.vectors import CANDIDATES, Vectors, ranked_both_ways
+from agent.files.ranking import CANDIDATES, Vectors, fused, ranked_both_ways
 from agent.models.catalog import ModelSpec
 from agent.system.threads import RANKING
 from agent.tools.function_tools import Tool

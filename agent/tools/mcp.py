@@ -300,7 +300,7 @@ class McpServer:
         """Return what the server says of its prompts. Raises `ToolError` with a sentence if it cannot be asked."""
 
         async def read(session: _Session) -> Sequence[PromptInfo]:
-            return [_prompt_info(one) for one in await _list(session.client.list_prompts, "prompts")]
+            return [_prompt_info(one) for one in await _list(session.client, "list_prompts", "prompts")]
 
         async with self._opened(read) as found:
             return found
@@ -309,7 +309,7 @@ class McpServer:
         """Return the text of a prompt with these arguments. Raises `ToolError` with a sentence if it is refused."""
 
         async def read(session: _Session) -> str:
-            result = await session.client.get_prompt(name, dict(arguments))
+            result = await session.client.request("get_prompt", name, dict(arguments))
             contents = _contents({"content": [one["content"] for one in result["messages"]]})
             return "\n\n".join(one for one in contents if isinstance(one, str))
 
@@ -371,7 +371,7 @@ class McpServer:
 
     async def _tools(self, session: "_Session") -> "AsyncGenerator[Tool]":
         """Yield the wanted tools as ours. Raises `ToolError` if the server lacks one of them."""
-        listed = {tool["name"]: tool for tool in await _list(session.client.list_tools, "tools")}
+        listed = {tool["name"]: tool for tool in await _list(session.client, "list_tools", "tools")}
         wanted = list(listed) if self.tools is None else self.tools
         ours = {
             _free(name, listed): make
@@ -392,7 +392,8 @@ class McpServer:
 
     def _own_tool(self, session: "_Session", described: dict[str, Any], needs_approval: bool) -> Tool:
         async def request(exchange: Exchange) -> Any:
-            result = await session.client.call_tool(described["name"], exchange.arguments, exchange.tell_progress)
+            given, told = dict(exchange.arguments), exchange.tell_progress
+            result = await session.client.request("call_tool", described["name"], given, progress_callback=told)
             if result.get("isError"):
                 raise ToolError("\n".join(filter(None, map(str, _contents(result)))) or "The tool failed.")
             return _value(result)
@@ -402,9 +403,9 @@ class McpServer:
 
     async def _resource_tool(self, session: "_Session", name: str, needs_approval: bool) -> Tool:
         """Return the tool that reads resources. Its description names them."""
-        found = await _list(session.client.list_resources, "resources")
+        found = await _list(session.client, "list_resources", "resources")
         try:
-            templates = await _list(session.client.list_templates, "resourceTemplates")
+            templates = await _list(session.client, "list_resource_templates", "resourceTemplates")
         except SdkError as refused:
             if refused.error.code != METHOD_NOT_FOUND:
                 raise
@@ -412,7 +413,7 @@ class McpServer:
         named = [_named(one.get("uri") or one["uriTemplate"], one) for one in [*found, *templates]]
 
         async def request(exchange: Exchange) -> Any:
-            result = await session.client.read_resource(_text(exchange.arguments, "uri"))
+            result = await session.client.request("read_resource", _text(exchange.arguments, "uri"))
             blocks = [{"type": "resource", "resource": one} for one in result["contents"]]
             return _value({"content": blocks})
 
@@ -422,7 +423,7 @@ class McpServer:
 
     async def _prompt_tool(self, session: "_Session", name: str, needs_approval: bool) -> Tool:
         """Return the tool that gets prompts. Its description names them and their arguments."""
-        found = await _list(session.client.list_prompts, "prompts")
+        found = await _list(session.client, "list_prompts", "prompts")
 
         def line(prompt: dict[str, Any]) -> str:
             names = [f"{one['name']}{'' if one.get('required') else '?'}" for one in prompt.get("arguments") or ()]
@@ -437,7 +438,7 @@ class McpServer:
                 key: value if isinstance(value, str) else json.dumps(value)
                 for key, value in cast("dict[str, Any]", given).items()
             }
-            result = await session.client.get_prompt(name, texts)
+            result = await session.client.request("get_prompt", name, texts)
             return _value({"content": [one["content"] for one in result["messages"]]})
 
         text = f"Get instructions that {self.name} has prepared, and follow them. It has:\n{_few(map(line, found))}"
@@ -529,12 +530,12 @@ class _Session:
     last_words: deque[str]
 
 
-async def _list(page: Callable[[str | None], Awaitable[dict[str, Any]]], name: str) -> list[dict[str, Any]]:
-    """Return all that a server lists, page by page."""
+async def _list(client: Client, method: str, name: str) -> list[dict[str, Any]]:
+    """Return all that a server lists under this name, page by page."""
     found: list[dict[str, Any]] = []
     cursor: str | None = None
     for _ in range(MAX_PAGES):
-        listed = await page(cursor)
+        listed = await client.request(method, cursor=cursor)
         found += listed[name]
         cursor = listed.get("nextCursor")
         if not cursor:

@@ -47,7 +47,6 @@ class Exchange:
             self._caller.ask(self.questions, {"arguments": dict(self.arguments), "answers": self._answers})
 
     async def tell_progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """Tell the run how far the call is."""
         if self._caller is not None:
             self._caller.tell_progress(progress, total, message or "")
 
@@ -155,11 +154,9 @@ class OpenExchanges:
             _EXCHANGE.reset(token)
 
     async def elicit(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """See `Exchange`."""
         return await self._current().elicit(asked)
 
     async def sample(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """See `Exchange`."""
         return await self._current().sample(asked)
 
     def _current(self) -> Exchange:

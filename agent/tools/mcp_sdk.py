@@ -43,33 +43,9 @@ class Client:
 
     _session: Any
 
-    async def list_tools(self, cursor: str | None) -> dict[str, Any]:
-        """Return one page of the server's tools."""
-        return _json(await self._session.list_tools(cursor=cursor))
-
-    async def call_tool(self, name: str, arguments: Mapping[str, Any], on_progress: Progress) -> dict[str, Any]:
-        """Return the tool's result."""
-        return _json(await self._session.call_tool(name, dict(arguments), progress_callback=on_progress))
-
-    async def list_resources(self, cursor: str | None) -> dict[str, Any]:
-        """Return one page of the server's resources."""
-        return _json(await self._session.list_resources(cursor=cursor))
-
-    async def list_templates(self, cursor: str | None) -> dict[str, Any]:
-        """Return one page of the server's templates for the addresses of resources."""
-        return _json(await self._session.list_resource_templates(cursor=cursor))
-
-    async def read_resource(self, uri: str) -> dict[str, Any]:
-        """Return the contents of a resource."""
-        return _json(await self._session.read_resource(uri))
-
-    async def list_prompts(self, cursor: str | None) -> dict[str, Any]:
-        """Return one page of the server's prompts."""
-        return _json(await self._session.list_prompts(cursor=cursor))
-
-    async def get_prompt(self, name: str, arguments: Mapping[str, str]) -> dict[str, Any]:
-        """Return the messages of a prompt."""
-        return _json(await self._session.get_prompt(name, dict(arguments)))
+    async def request(self, method: str, *args: object, **named: object) -> dict[str, Any]:
+        """Return the server's answer to a request, such as `list_tools`, by the name of the SDK's method."""
+        return _json(await getattr(self._session, method)(*args, **named))
 
 
 async def connect(

@@ -8,10 +8,9 @@ import pytest
 
 from agent import Agent, Chat, ConfigError, Endpoint, InputError, ModelSpec, connect
 from agent.files.kinds import Document
-from agent.files.ranking import fused, indexed
-from agent.files.vectors import digest_of
+from agent.files.ranking import digest_of, fused, indexed
 from agent.history import PROGRAM, PROGRAM_VECTORS
-from agent.runtime import chat_vectors
+from agent.runtime import chat_history
 from agent.runtime.loop_thread import SHARED_STORES, StoreAddress
 from tests.support import stored_chats
 from tests.support.embeddings import hashed_vectors
@@ -73,7 +72,7 @@ def test_deleting_a_chat_in_its_store_deletes_its_vectors(server: Running, url: 
 
 def test_passages_are_hashed_once(server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hashed: list[str] = []
-    monkeypatch.setattr(chat_vectors, "digest_of", lambda text: hashed.append(text) or digest_of(text))
+    monkeypatch.setattr(chat_history, "digest_of", lambda text: hashed.append(text) or digest_of(text))
     with open_chat(server, None, server.base_url) as chat:
         attach(chat, tmp_path)
         assert chat.search("leasing").hits

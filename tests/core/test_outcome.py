@@ -17,9 +17,9 @@ from agent.files.store import MediaStore
 from agent.history import Conversation, Note
 from agent.history.memory import MemoryStore
 from agent.i18n.translator import Translator
+from agent.result import LONGEST_REASON, Outcome
 from agent.runtime.agent_loop import AgentLoop, MessageLog, ResultBuilder
 from agent.runtime.model_request import ModelRequests
-from agent.runtime.outcome import LONGEST_REASON, Outcome
 from agent.runtime.run_stream import RunStream
 from agent.runtime.usage import UsageMeter
 from agent.suspension.seals import Seals

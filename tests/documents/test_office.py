@@ -18,10 +18,10 @@ from pptx.enum.chart import XL_CHART_TYPE
 from pptx.util import Inches
 
 from agent.errors import InputError
+from agent.files.drawings import read_pptx
 from agent.files.excel import read_xlsx
 from agent.files.kinds import DOCX, PPTX, XLSX, document_type
 from agent.files.number_formats import counted, number_text
-from agent.files.powerpoint import read_pptx
 from agent.files.word import read_docx
 from tests.support.documents import archive_text, edited, repacked, slides, strict, word, workbook
 from tests.support.known_texts import picture_of_text

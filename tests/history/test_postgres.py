@@ -16,8 +16,7 @@ from psycopg.sql import SQL, Identifier
 from agent.errors import ConfigError, HistoryError, NotFound
 from agent.history import Conversation, HistoryStore, open_store
 from agent.history.codec import dump_entries, load_conversations
-from agent.history.sql.postgres import PostgresStore
-from agent.history.sql.postgres_database import CONNECTIONS, escape, unescape
+from agent.history.sql.postgres import CONNECTIONS, PostgresStore, escape, unescape
 from tests.support.history_laws import ALICE, batch, chain, grown, prompt, started
 from tests.support.postgres_server import PASSWORD, QUOTED, PostgresServer, programs_with_trigrams, shared_server
 
@@ -146,8 +145,8 @@ async def test_silent_server_is_not_awaited_for_ever(
 ) -> None:
     async with aclosing(await PostgresStore.open(own_server.url())) as store:
         conversation, _ = await started(store)
-        monkeypatch.setattr("agent.history.sql.postgres_database.POOL_SECONDS", 0.5)
-        monkeypatch.setattr("agent.history.sql.postgres_database.OPERATION_SECONDS", 0.5)
+        monkeypatch.setattr("agent.history.sql.postgres.POOL_SECONDS", 0.5)
+        monkeypatch.setattr("agent.history.sql.postgres.OPERATION_SECONDS", 0.5)
         own_server.pause(on=True)
         try:
             with pytest.raises(HistoryError, match="it does not answer"):

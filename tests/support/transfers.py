@@ -14,9 +14,8 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, TextPart, ToolRetur
 from agent.files.references import files_named_in, reference_of, with_references
 from agent.files.store import MediaStore
 from agent.history import Conversation, Entry, HistoryStore, Note, new_id
-from agent.transfer.archive import ImportFile, ImportLimits
 from agent.transfer.portable import export_json
-from agent.transfer.reading import FoundConversation, ImportReader
+from agent.transfer.reading import FoundConversation, ImportFile, ImportLimits, ImportReader
 from tests.support.strategies import TEXT, responses, tool_returns, user_prompts
 
 OWNER = "the-owner"

@@ -22,12 +22,11 @@ from agent.history.memory import MemoryStore
 from agent.history.search import fold, searchable_text
 from agent.history.sql.sqlite import SqliteStore
 from agent.transfer import json_elements
-from agent.transfer.archive import ImportFile
 from agent.transfer.imported import MAX_MESSAGE_BYTES, MAX_MESSAGE_VALUES
 from agent.transfer.json_elements import _PIECE as PIECE
 from agent.transfer.json_elements import MAX_VALUES
 from agent.transfer.portable import export_json
-from agent.transfer.reading import ImportReader
+from agent.transfer.reading import ImportFile, ImportReader
 from tests.support.asgi_requests import longest_call
 from tests.support.gate_rows import gate_rows
 from tests.support.history_stores import chain, prompt

@@ -27,7 +27,6 @@ from agent.settings import Settings
 from agent.system.media_types import detect_mime
 from agent.system.request_queue import RequestQueue, acting_for
 from agent.system.threads import Threads, run_to_completion
-from agent.transfer.archive import ImportFile, ImportLimits
 from agent.transfer.export import MAX_CONVERSATIONS
 from agent.transfer.imported import (
     BUSY_CHAT,
@@ -40,7 +39,7 @@ from agent.transfer.imported import (
     left_out_texts,
 )
 from agent.transfer.portable import FORMAT, all_ids, stored_size
-from agent.transfer.reading import EntryCheck, FoundConversation, ImportReader
+from agent.transfer.reading import EntryCheck, FoundConversation, ImportFile, ImportLimits, ImportReader
 from agent.web.chat.expiry import IMPORT_TIME, IsBusy, RetentionPeriods, delete_conversation, hidden
 from agent.web.chat.storage_quota import Reserve, StorageQuota
 from agent.web.chat.titles import NumberedTitles

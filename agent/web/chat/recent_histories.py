@@ -13,7 +13,7 @@ from agent.history import Conversation, Entry, HistoryStore
 from agent.messages.repair import count_bytes
 from agent.plain_text import off_loop
 from agent.providers.connection import Embedder
-from agent.runtime.chat_vectors import ChatVectors
+from agent.runtime.chat_history import ChatVectors
 from agent.transfer.portable import all_ids
 
 MAX_HISTORY_BYTES = 18_000_000

@@ -20,7 +20,7 @@ from agent.errors import AgentError, Conflict, StoreUnavailable
 from agent.history import Conversation, Entry, HistoryStore, Note, RunEvent, RunEvents, Timings, UnfinishedRun, now
 from agent.i18n.text import _
 from agent.messages.repair import estimate_tokens
-from agent.runtime.outcome import KNOWN_REASONS
+from agent.result import KNOWN_REASONS
 from agent.web.chat.expiry import IsBusy, IsOnly
 from agent.web.chat.journal import RunRequest, ending_values, request_of
 from agent.web.chat.transcript import NO_ENDING
