@@ -135,7 +135,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     if settings.public:
         say(_spending(settings.public, conversations.models.shared_models, speech=settings.speech))
     with without_applications():
-        page = _build_page(settings, conversations, services.visitors)
+        page = build(conversations, services.visitors.guest_token)
         queue = prepare_queue(page, STREAMS)
     origins = _origins(settings)
     links, python = ChatLinks(services.store, settings), PythonFiles(settings.python, ROOT)
@@ -297,18 +297,6 @@ def build_conversations(
     )
 
 
-def _build_page(settings: Settings, conversations: Conversations, visitors: VisitorCookies) -> gr.Blocks:
-    return build(
-        conversations,
-        settings.title,
-        sign_of_life=settings.key_seconds / 6,
-        login=_may_log_in(settings),
-        fleeting=settings.loses_history_on_restart,
-        days=settings.retention_days,
-        guest_token=visitors.guest_token,
-    )
-
-
 @asynccontextmanager
 async def _lifespan(services: _Services, watchdog: Watchdog) -> AsyncGenerator[None]:
     """Start what runs beside the page, and close everything in order at the end."""
@@ -420,13 +408,13 @@ def _middleware(
     """Return the middleware in front of the page, the outermost first."""
     settings = services.settings
 
-    changes = PageChanges(settings.title, settings.root_path, files, has_login=_may_log_in(settings))
+    changes = PageChanges(settings.title, settings.root_path, files, has_login=settings.has_login)
     isolation = Middleware(
         IsolationMiddleware,
         visitors=services.visitors,
         root_path=settings.root_path,
         framed_by=settings.framed_by,
-        login=_may_log_in(settings),
+        login=settings.has_login,
         origins=origins,
         icons=tuple(ICONS),
         events=inputs_of_events(page),
@@ -454,10 +442,6 @@ def _middleware(
         Middleware(StaticFilesMiddleware, folder=STATIC_FILES, ours=files.contents),
         Middleware(PageRewriteMiddleware, change=changes.change, same_page=changes.same_page),
     ]
-
-
-def _may_log_in(settings: Settings) -> bool:
-    return settings.space is not None and settings.space.login
 
 
 def _spending(public: PublicSettings, lent: Sequence[str], *, speech: str) -> str:

@@ -112,7 +112,7 @@ def unstored(owner: str = "owner", conversation_id: str = "conversation") -> Sto
 def widgets() -> Widgets:
     """The widgets of a page. Handlers only name them, so all tests can share them."""
     with without_applications(), gr.Blocks(analytics_enabled=False):
-        return Widgets("Switchboard", sign_of_life=1.0, login=False, fleeting=False, days=0)
+        return Widgets(Settings(local=LocalSettings(cache_dir=Path())))
 
 
 def page_request() -> gr.Request:

@@ -107,9 +107,7 @@ async def test_own_prompt_stays(handlers: Handlers, models: FakeLocalModels) -> 
 async def test_handlers_change_only_outputs_of_their_events(models: FakeLocalModels, tmp_path: Path) -> None:
     """Gradio refuses an update of a widget that is not an output of the event."""
     settings = Settings(local=LocalSettings(cache_dir=tmp_path))
-    page = build(
-        build_conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=()), "Page", sign_of_life=1
-    )
+    page = build(build_conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=()))
     kinds = {
         type(widget).__name__ for event in page.fns.values() if event.fn for widget in [*event.inputs, *event.outputs]
     }
@@ -229,9 +227,7 @@ async def test_typed_names_do_not_pile_up_connections(handlers: Handlers, monkey
 async def test_scripts_call_the_server_through_the_chat_alone(models: FakeLocalModels, tmp_path: Path) -> None:
     """No hidden button is there to be clicked by a script, and no JSON component to be read by one."""
     settings = Settings(local=LocalSettings(cache_dir=tmp_path))
-    page = build(
-        build_conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=()), "Page", sign_of_life=1
-    )
+    page = build(build_conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=()))
     made = [cast(Any, one) for one in page.blocks.values()]
     assert not [one.elem_id for one in made if isinstance(one, gr.Button) and one.visible == "hidden"]
     assert not [one for one in made if isinstance(one, gr.JSON)]

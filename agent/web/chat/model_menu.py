@@ -161,13 +161,13 @@ class ModelMenu:
     @classmethod
     def of(cls, settings: Settings, local: Models) -> Self:
         """Return the menu for a page with these settings."""
-        public, space = settings.public, settings.space
+        public = settings.public
         return cls(
             local,
             load_catalog(),
             key_seconds=settings.key_seconds,
             keys_taken=public is None or public.keys,
-            may_log_in=space is not None and space.login,
+            may_log_in=settings.has_login,
             lent=public.models if public else None,
             hides_addresses=public is not None,
         )

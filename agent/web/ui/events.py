@@ -31,25 +31,11 @@ def asks(name: str) -> str:
     )
 
 
-def build(
-    conversations: Conversations,
-    title: str,
-    *,
-    sign_of_life: float,
-    login: bool = False,
-    fleeting: bool = False,
-    days: float = 0,
-    guest_token: Callable[[str], str] = str,
-) -> gr.Blocks:
-    """Build the page.
-
-    A page with a typed key calls the server every `sign_of_life` seconds. With `login`, visitors of this Space can log
-    in to Hugging Face. `fleeting`: conversations are lost when the Space restarts. `days`: a conversation is deleted
-    this many days after its last message; 0: never. `guest_token` returns the token with which the page of a guest
-    reads its answers.
-    """
-    with gr.Blocks(title=title, fill_height=True, fill_width=True, analytics_enabled=False) as page:
-        widgets = Widgets(title, sign_of_life=sign_of_life, login=login, fleeting=fleeting, days=days)
+def build(conversations: Conversations, guest_token: Callable[[str], str] = str) -> gr.Blocks:
+    """Build the page. `guest_token` returns the token with which the page of a guest reads its answers."""
+    settings = conversations.settings
+    with gr.Blocks(title=settings.title, fill_height=True, fill_width=True, analytics_enabled=False) as page:
+        widgets = Widgets(settings)
         _connect_events(page, widgets, Handlers(conversations, widgets, guest_token))
         connect_endpoint(ChatApi(conversations))
     return page

@@ -6,6 +6,7 @@ from typing import Any
 import gradio as gr
 
 from agent.i18n.translator import LANGUAGES, Translator
+from agent.settings import Settings
 from agent.web.gradio_compat.application import log_in_visitors
 from agent.web.ui.composer.component import Message, SettingsPanel
 from agent.web.ui.page_text import WIDGETS, keep_days, translated
@@ -37,7 +38,7 @@ LOCALES = {locale: locale for locale in LANGUAGES} | {"zh-CN": "zh", "zh-TW": "z
 def i18n(days: float = 0) -> gr.I18n:
     """Return the texts of widgets that never change, in the form that Gradio sends to the browser.
 
-    See `agent.web.ui.events.build` for the `days`.
+    A conversation is deleted so many `days` after its last message; 0: never.
     """
     kept = keep_days(days)
     return gr.I18n(
@@ -59,17 +60,17 @@ class Widgets:
     live.js draws the conversation into `view`. The scripts call the server through it: each of `CALLS` is an event of
     it, and its value is what the server tells the scripts. `model` and `chosen` show nothing and have data: the id of
     the chosen model, which events send, and what page.js is told of it. `key_said` tells which key is missing or used,
-    and no value has what is typed. `login` is there if visitors can log in.
+    and no value has what is typed. A page with a typed key calls the server at each tick of `sign_of_life`. `login` is
+    there if visitors can log in.
     """
 
-    def __init__(self, title: str, *, sign_of_life: float, login: bool, fleeting: bool, days: float) -> None:
-        """Make the widgets. See `agent.web.ui.events.build` for the arguments."""
+    def __init__(self, settings: Settings) -> None:
         with gr.Column(elem_id="page"):
-            _bar(title)
+            _bar(settings.title)
             self.settings = SettingsPanel(elem_id="settings")  # here, where the focus comes to its button
             with self.settings:
-                self.login = _login_button() if login else None
-                if days:
+                self.login = _login_button() if settings.has_login else None
+                if settings.retention_days:
                     gr.HTML(f"<p>{static('keep_days')}</p>", elem_id="keep-days", padding=False)
             self.notice = gr.HTML(elem_id="notice", padding=False)
             self.switch = gr.HTML(elem_id="switch", padding=False)  # page.js hears its button
@@ -89,10 +90,10 @@ class Widgets:
             self.chosen = gr.HTML(html_template="", visible="hidden")
             self.about = gr.HTML(elem_id="about", padding=False)
             self.examples = gr.HTML(elem_id="examples", padding=False)
-            if fleeting:
+            if settings.loses_history_on_restart:
                 gr.HTML(f"<p>{static('fleeting')}</p>", elem_id="fleeting", padding=False)
         self.timer = gr.Timer(1.0, active=False)
-        self.sign_of_life = gr.Timer(sign_of_life, active=False)
+        self.sign_of_life = gr.Timer(settings.key_seconds / 6, active=False)
 
 
 def _login_button() -> gr.LoginButton:
