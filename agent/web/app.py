@@ -69,20 +69,19 @@ from agent.web.gradio_compat.application import (
     STATIC_FILES,
     inputs_of_events,
     later_parts,
+    login_reader,
     mount,
     prepare_queue,
     root_url,
     without_applications,
 )
-from agent.web.gradio_compat.event_queue import BoundedQueue
-from agent.web.gradio_compat.login import login_reader
+from agent.web.gradio_compat.event_queue import BoundedQueue, EventStreamMiddleware
 from agent.web.health import Health, Watchdog
 from agent.web.heavy_work import RequestLimit
-from agent.web.housekeeping import free_memory_when_idle, run_housekeeping
+from agent.web.housekeeping import Chore, free_memory_when_idle, run_housekeeping
 from agent.web.link_routes import LinkPageRoutes, LinkRoutes
 from agent.web.media_route import add_media_route
 from agent.web.message_routes import ComposerRoutes, LinkFetcher, MessageRoutes
-from agent.web.middleware.event_stream import EventStreamMiddleware
 from agent.web.middleware.isolation import IsolationMiddleware, visitor_id_of
 from agent.web.middleware.origins import Origins, is_loopback
 from agent.web.middleware.page_delivery import ChosenLanguage, PageRewriteMiddleware, StaticFilesMiddleware
@@ -94,10 +93,10 @@ from agent.web.privacy import make_private
 from agent.web.python_files import PythonFiles
 from agent.web.run_event_routes import AnswerFrames, Frames, RunEventRoutes
 from agent.web.transfer_routes import TransferRoutes
+from agent.web.ui.events import build
 from agent.web.ui.layout import i18n
-from agent.web.ui.page import PageChanges, build
-from agent.web.ui.page_files import START, PageFiles, page_files
-from agent.web.ui.page_head import ICONS, MANIFEST, STATIC, manifest
+from agent.web.ui.page_files import START, PageFacts, PageFiles, page_files
+from agent.web.ui.page_head import ICONS, MANIFEST, STATIC, PageChanges, manifest
 from agent.web.ui.theme import theme
 from agent.web.unsent_files import UnsentFiles
 from agent.web.voice_routes import VoiceRoutes
@@ -136,12 +135,12 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     if settings.public:
         say(_spending(settings.public, conversations.models.shared_models, speech=settings.speech))
     with without_applications():
-        page = _build_page(settings, conversations, services.visitors)
+        page = build(conversations, services.visitors.guest_token)
         queue = prepare_queue(page, STREAMS)
     origins = _origins(settings)
     links, python = ChatLinks(services.store, settings), PythonFiles(settings.python, ROOT)
     ratings = Ratings(settings.data_dir / settings.ratings if settings.ratings else None)
-    files = _page_files(settings, links, parts=later_parts(page), python=python.address)
+    files = page_files(_page_facts(settings, links, python), later_parts(page))
     app = FastAPI(
         lifespan=lambda app: _lifespan(services, app.state.watchdog),
         exception_handlers={AgentError: answer_error, OSError: answer_error},
@@ -157,7 +156,7 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     add_page_routes(app, settings.title, settings.root_path)
     add_media_route(app, services.media)
     python.add_to(app)
-    owner_of = _owner_of(services.visitors)
+    owner_of = partial(_owner_of, services.visitors)
     _add_event_route(app, services, owner_of)
     importer = services.importer
     name_model = conversations.models.name_of
@@ -195,10 +194,14 @@ def _mount(app: FastAPI, page: gr.Blocks, queue: BoundedQueue, settings: Setting
     )
 
 
-def _page_files(settings: Settings, links: ChatLinks, *, parts: Sequence[str], python: str) -> PageFiles:
-    space = settings.space.id if settings.space else ""
-    rates = bool(settings.ratings)
-    return page_files(links=links.is_on, diagrams=DIAGRAMS, parts=parts, space=space, rates=rates, python=python)
+def _page_facts(settings: Settings, links: ChatLinks, python: PythonFiles) -> PageFacts:
+    return PageFacts(
+        links=links.is_on,
+        diagrams=DIAGRAMS,
+        space=settings.space.id if settings.space else "",
+        rates=bool(settings.ratings),
+        python=python.address,
+    )
 
 
 def _add_event_route(app: FastAPI, services: _Services, owner_of: Callable[[Request], str]) -> None:
@@ -294,18 +297,6 @@ def build_conversations(
     )
 
 
-def _build_page(settings: Settings, conversations: Conversations, visitors: VisitorCookies) -> gr.Blocks:
-    return build(
-        conversations,
-        settings.title,
-        sign_of_life=settings.key_seconds / 6,
-        login=_may_log_in(settings),
-        fleeting=settings.loses_history_on_restart,
-        days=settings.retention_days,
-        guest_token=visitors.guest_token,
-    )
-
-
 @asynccontextmanager
 async def _lifespan(services: _Services, watchdog: Watchdog) -> AsyncGenerator[None]:
     """Start what runs beside the page, and close everything in order at the end."""
@@ -313,7 +304,7 @@ async def _lifespan(services: _Services, watchdog: Watchdog) -> AsyncGenerator[N
     services.models.start()
     chores = [
         services.unsent_files.expire,
-        _ConversationExpiry(services).run,
+        _expiry_chore(services),
         partial(_remove_events, services.store),
         conversations.running.lost.end_all,
     ]
@@ -350,31 +341,27 @@ def _knows_all_messages(settings: Settings) -> bool:
     return not others and not (settings.is_in_memory and settings.media)
 
 
-class _ConversationExpiry:
-    """The chore that deletes expired conversations. Its first round sets the expiry of those that have none."""
+def _expiry_chore(services: _Services) -> Chore:
+    """Return the chore that deletes expired conversations. Its first round sets the expiry of those that have none."""
+    conversations, importer, store = services.conversations, services.importer, services.store
+    has_added_expiry = False
 
-    def __init__(self, services: _Services) -> None:
-        self._services = services
-        in_use = services.conversations.list.is_in_use
-        periods, importer = RetentionPeriods.of(services.settings), services.importer
+    def is_importing(owner: str) -> bool:
+        return importer.is_storing(owner) or conversations.branches.is_copying(owner)
 
-        def is_importing(owner: str) -> bool:
-            return importer.is_storing(owner) or services.conversations.branches.is_copying(owner)
+    periods, in_use = RetentionPeriods.of(services.settings), conversations.list.is_in_use
+    expired = ExpiredConversations(store, services.media, in_use, is_importing, periods, services.is_only)
 
-        self._expired = ExpiredConversations(
-            services.store, services.media, in_use, is_importing, periods, services.is_only
-        )
-        self._has_added_expiry = False
-
-    async def run(self) -> int:
-        """Delete a bounded number of conversations and return how many."""
-        services = self._services
-        if not self._has_added_expiry:
-            await add_missing_expiry(services.store, services.settings)
-            self._has_added_expiry = True
-        deleted = await self._expired.delete()
-        await services.conversations.replies.forget_deleted(services.store)
+    async def delete() -> int:
+        nonlocal has_added_expiry
+        if not has_added_expiry:
+            await add_missing_expiry(store, services.settings)
+            has_added_expiry = True
+        deleted = await expired.delete()
+        await conversations.replies.forget_deleted(store)
         return deleted
+
+    return delete
 
 
 async def _remove_events(store: HistoryStore) -> int:
@@ -389,13 +376,9 @@ def _check_rendering(entries: Sequence[Entry]) -> None:
         render_turn(turn)
 
 
-def _owner_of(visitors: VisitorCookies) -> Callable[[Request], str]:
-    """Return a function for the owner that a request speaks for: by its cookie, else by a guest's token."""
-
-    def owner_of(request: Request) -> str:
-        return visitor_id_of(request.scope) or visitors.read_guest_token(request.query_params.get("guest")) or ""
-
-    return owner_of
+def _owner_of(visitors: VisitorCookies, request: Request) -> str:
+    """Return the owner that a request speaks for: by its cookie, else by a guest's token."""
+    return visitor_id_of(request.scope) or visitors.read_guest_token(request.query_params.get("guest")) or ""
 
 
 async def preload_models(
@@ -425,13 +408,13 @@ def _middleware(
     """Return the middleware in front of the page, the outermost first."""
     settings = services.settings
 
-    changes = PageChanges(settings.title, settings.root_path, files, has_login=_may_log_in(settings))
+    changes = PageChanges(settings.title, settings.root_path, files, has_login=settings.has_login)
     isolation = Middleware(
         IsolationMiddleware,
         visitors=services.visitors,
         root_path=settings.root_path,
         framed_by=settings.framed_by,
-        login=_may_log_in(settings),
+        login=settings.has_login,
         origins=origins,
         icons=tuple(ICONS),
         events=inputs_of_events(page),
@@ -459,10 +442,6 @@ def _middleware(
         Middleware(StaticFilesMiddleware, folder=STATIC_FILES, ours=files.contents),
         Middleware(PageRewriteMiddleware, change=changes.change, same_page=changes.same_page),
     ]
-
-
-def _may_log_in(settings: Settings) -> bool:
-    return settings.space is not None and settings.space.login
 
 
 def _spending(public: PublicSettings, lent: Sequence[str], *, speech: str) -> str:

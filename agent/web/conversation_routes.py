@@ -7,7 +7,7 @@ describes the routes. The middleware refuses changes that pages of other sites r
 import json
 import logging
 from base64 import b64encode
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import asdict
 from typing import Any
@@ -88,13 +88,30 @@ def status_of(error: AgentError) -> int:
     return next((status for kind, status in STATUS.items() if isinstance(error, kind)), 500)
 
 
-def answering(handler: Handler, owner_of: Callable[[Request], str]) -> Callable[[Request], Awaitable[Response]]:
+def add_routes(
+    app: FastAPI,
+    owner_of: Callable[[Request], str],
+    routes: Iterable[tuple[str, str, Handler]],
+    limit: RequestLimit | None = None,
+) -> None:
+    """Add routes, each with its path, method and handler, of whose value the answer is made. `limit` counts requests.
+
+    `owner_of` returns the owner that a request speaks for.
+    """
+    for path, method, handler in routes:
+        app.add_api_route(path, answering(handler, owner_of, limit), methods=[method])
+
+
+def answering(
+    handler: Handler, owner_of: Callable[[Request], str], limit: RequestLimit | None = None
+) -> Callable[[Request], Awaitable[Response]]:
     """Return a route that answers with the value of the handler."""
 
     async def answer(request: Request) -> Response:
         owner = owner_of(request)
         if not owner:
             return _error(401, "Send the cookie that the page has set.")
+        count_request(limit, request, owner)
         try:
             # A request that only reads ends when its client goes away.
             value = await (
@@ -149,9 +166,9 @@ class ConversationRoutes:
     def add_to(self, app: FastAPI) -> None:
         """Add the routes to the application."""
         one = "/conversations/{id_}"
-        for path, method, handler in (
-            ("/conversations", "GET", self._page_or_search),
-            (one, "GET", self._row_of),
+        read = [("/conversations", "GET", self._page_or_search), (one, "GET", self._row_of)]
+        add_routes(app, self._owner_of, read)  # they count what costs much
+        counted = [
             (one, "PATCH", self._change),
             (one, "DELETE", self._delete),
             (one + "/restore", "POST", self._restore),
@@ -161,8 +178,8 @@ class ConversationRoutes:
             (one + "/search", "GET", self._find),
             (one + "/passage", "POST", self._passage),
             ("/markdown", "POST", self._markdown),
-        ):
-            app.add_api_route(path, answering(handler, self._owner_of), methods=[method])
+        ]
+        add_routes(app, self._owner_of, counted, self._limit)
 
     async def _page_or_search(self, request: Request, owner: str) -> Any:
         query = request.query_params.get("q", "").strip()
@@ -206,7 +223,6 @@ class ConversationRoutes:
 
     async def _text(self, request: Request, owner: str) -> Any:
         """Return what a visitor typed and the answer. An import can have made them long."""
-        count_request(self._limit, request, owner)
         with acting_for(owner):
             async with self._looking.slot():
                 turn = await self._views.turn(owner, _id(request), str(request.path_params["entry"]))
@@ -217,13 +233,11 @@ class ConversationRoutes:
         )
 
     async def _place(self, request: Request, owner: str) -> Any:
-        count_request(self._limit, request, owner)
         place = await self._list.find_message(owner, _id(request), str(request.path_params["entry"]))
         return {"message": place.prompt, "is_answer": place.is_answer, "is_shown": place.is_shown}
 
     async def _branches(self, request: Request, owner: str) -> Any:
         """Return the tree of the versions in a chat."""
-        count_request(self._limit, request, owner)
         with acting_for(owner):
             async with self._looking.slot():
                 rows, is_cut = await self._views.tree(owner, _id(request))
@@ -231,7 +245,6 @@ class ConversationRoutes:
 
     async def _find(self, request: Request, owner: str) -> Any:
         """Return the messages of the shown branch that have a text."""
-        count_request(self._limit, request, owner)
         query = request.query_params.get("q", "").strip()[:MAX_QUERY]
         if not query:
             raise InputError("Send the text to look for as q.")
@@ -241,7 +254,6 @@ class ConversationRoutes:
         return {"hits": [asdict(hit) for hit in hits], "next": after}
 
     async def _passage(self, request: Request, owner: str) -> Any:
-        count_request(self._limit, request, owner)
         given = await json_object(request, MAX_PASSAGE_BODY)
         document, page, passage = given.pop("document", None), given.pop("page", None), given.pop("passage", "")
         if given or not (isinstance(document, str) and isinstance(passage, str) and type(page) in (int, type(None))):
@@ -259,7 +271,6 @@ class ConversationRoutes:
 
     async def _markdown(self, request: Request, owner: str) -> Any:
         """Return a text in Markdown as an answer would show it. Nothing is kept of it. A client that goes ends it."""
-        count_request(self._limit, request, owner)
         given = await json_object(request, MAX_MARKDOWN_BODY)
         text = given.pop("text", None)
         if given or not isinstance(text, str):
@@ -273,7 +284,6 @@ class ConversationRoutes:
             return {"blocks": await result_unless_gone(request, shown())}
 
     async def _change(self, request: Request, owner: str) -> Any:
-        count_request(self._limit, request, owner)
         given = await json_object(request)
         title, pinned = given.pop("title", None), given.pop("pinned", None)
         if given or not isinstance(title, str | None) or not isinstance(pinned, bool | None):
@@ -281,11 +291,9 @@ class ConversationRoutes:
         return _row(await self._list.change(owner, _id(request), title=title, pinned=pinned))
 
     async def _delete(self, request: Request, owner: str) -> Any:
-        count_request(self._limit, request, owner)
         await self._list.delete(owner, _id(request))
 
     async def _restore(self, request: Request, owner: str) -> Any:
-        count_request(self._limit, request, owner)
         return _row(await self._list.restore(owner, _id(request)))
 
 
@@ -310,14 +318,7 @@ def _id(request: Request) -> str:
 
 
 def _row(row: ListRow) -> dict[str, Any]:
-    return {
-        "id": row.id,
-        "title": row.title,
-        "pinned": row.pinned,
-        "updated_at": row.updated_at.isoformat(),
-        "state": row.state,
-        "naming": row.naming,
-    }
+    return asdict(row) | {"updated_at": row.updated_at.isoformat()}
 
 
 def _hit(hit: ConversationHit, query: str) -> dict[str, Any]:
@@ -361,8 +362,7 @@ def add_temporary_route(app: FastAPI, chats: TemporaryChats, owner_of: Callable[
     async def leave(request: Request, owner: str) -> Any:
         chats.leave(owner, str(request.path_params["id_"]))
 
-    for method, handler in (("POST", keep), ("DELETE", leave)):
-        app.add_api_route("/temporary/{id_}", answering(handler, owner_of), methods=[method])
+    add_routes(app, owner_of, [("/temporary/{id_}", "POST", keep), ("/temporary/{id_}", "DELETE", leave)])
 
 
 OWN_DATA = "/own-data"
@@ -383,15 +383,13 @@ class OwnDataRoutes:
 
     def add_to(self, app: FastAPI) -> None:
         """Add the routes to the application."""
-        for method, handler in (("GET", self._summary), ("DELETE", self._delete_all)):
-            app.add_api_route(OWN_DATA, answering(handler, self._owner_of), methods=[method])
+        routes = [(OWN_DATA, "GET", self._summary), (OWN_DATA, "DELETE", self._delete_all)]
+        add_routes(app, self._owner_of, routes, self._limit)
 
     async def _summary(self, request: Request, owner: str) -> Any:
-        count_request(self._limit, request, owner)
         return self._fields(owner, await self._own_data.summary(owner))
 
     async def _delete_all(self, request: Request, owner: str) -> Any:
-        count_request(self._limit, request, owner)
         found = OwnDataSummary()
 
         async def delete() -> None:
@@ -403,12 +401,5 @@ class OwnDataRoutes:
         return self._fields(owner, found)
 
     def _fields(self, owner: str, found: OwnDataSummary) -> dict[str, Any]:
-        return {
-            "conversations": found.conversations,
-            "messages": found.messages,
-            "text_bytes": found.text_bytes,
-            "files": found.files,
-            "file_bytes": found.file_bytes,
-            "unsent_files": self._unsent_files.number_of(owner),
-            "expires_at": found.expires_at.isoformat() if found.expires_at else None,
-        }
+        expires_at = found.expires_at.isoformat() if found.expires_at else None
+        return asdict(found) | {"unsent_files": self._unsent_files.number_of(owner), "expires_at": expires_at}

@@ -5,12 +5,11 @@ Gives a reason, but nothing about the machine.
 
 import asyncio
 import logging
-import os
 import sys
 import threading
 import traceback
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextvars import Context
 from dataclasses import replace
 from datetime import timedelta
@@ -113,13 +112,11 @@ class Health:
         catalog: Catalog,
         ask: Callable[[Endpoint], Awaitable[Any]],
         queue_problem: Callable[[], str],
-        env: Mapping[str, str] = os.environ,
     ) -> None:
         """Take the parts to check.
 
         `ask` sends any request to a model server and raises an `AgentError` if it does not answer. `queue_problem`
-        returns why the page's events are not processed, or "". `watchdog` has to be
-        run beside the page.
+        returns why the page's events are not processed, or "". `watchdog` has to be run beside the page.
         """
         self._store, self._media, self._models = store, media, models
         self._ask, self._queue_problem = ask, queue_problem
@@ -127,7 +124,7 @@ class Health:
         self._writing: asyncio.Task[bool] | None = None
         self.watchdog = Watchdog()
         hosted = [provider for provider in catalog.providers.values() if provider.base_url]
-        self._hosted = any(default_endpoint(provider, env).api_key for provider in hosted)
+        self._hosted = any(default_endpoint(provider).api_key for provider in hosted)
         self._last_answer: tuple[float, Endpoint, bool] | None = None
         self._lock = asyncio.Lock()
 

@@ -33,7 +33,7 @@ from agent.web.chat.choices import MAX_PROMPT_CHARACTERS
 from agent.web.chat.links import MAX_DAYS, ChatCopies, ChatLinks, LinkChoices, SharedChat
 from agent.web.chat.visitor import Visitor
 from agent.web.client_address import client_address
-from agent.web.conversation_routes import answering, json_object
+from agent.web.conversation_routes import add_routes, json_object
 from agent.web.gradio_compat.application import root_url
 from agent.web.heavy_work import (
     HeavyResponse,
@@ -45,6 +45,7 @@ from agent.web.heavy_work import (
 )
 from agent.web.media_route import file_response
 from agent.web.middleware.isolation import visitor_id_of
+from agent.web.sending import visitor_of
 
 LINKS = "/conversations/{id_}/links"
 SHARED = "/s/"
@@ -85,19 +86,15 @@ class LinkRoutes:
 
     def add_to(self, app: FastAPI) -> None:
         """Add the routes to the application."""
-        for path, method, handler in (
-            (LINKS, "GET", self._list),
-            (LINKS, "POST", self._create),
-            (LINKS + "/{digest}", "DELETE", self._revoke),
-        ):
-            app.add_api_route(path, answering(handler, self._owner_of), methods=[method])
+        add_routes(app, self._owner_of, [(LINKS, "GET", self._list)])
+        counted = [(LINKS, "POST", self._create), (LINKS + "/{digest}", "DELETE", self._revoke)]
+        add_routes(app, self._owner_of, counted, self._limit)
 
     async def _list(self, request: Request, owner: str) -> Any:
         links = await self._links.list(owner, _conversation(request))
         return {"links": [_fields(link) for link in links], "default_days": self._links.default_days}
 
     async def _create(self, request: Request, owner: str) -> Any:
-        count_request(self._limit, request, owner)
         body = _checked(await json_object(request, MAX_BODY))
         choices = LinkChoices(
             days=body.days if "days" in body.model_fields_set else self._links.default_days,
@@ -111,7 +108,6 @@ class LinkRoutes:
         return _fields(link) | {"path": SHARED + token, "ends_before_answer": ends_early}
 
     async def _revoke(self, request: Request, owner: str) -> Any:
-        count_request(self._limit, request, owner)
         await self._links.revoke(owner, _conversation(request), str(request.path_params["digest"]))
 
 
@@ -284,14 +280,6 @@ FILES_A_MINUTE, FILES_A_MINUTE_PER_ADDRESS = 600, 2400
 """Files of links a minute that one reader gets, and the readers at one network address. A page can show many."""
 
 
-class _Limits:
-    """The limits a minute of a public page for reading links and their files, and for copying their chats."""
-
-    def __init__(self) -> None:
-        self.pages, self.copies = RequestLimit(), RequestLimit(each=10, per_address=40)
-        self.files = RequestLimit(FILES_A_MINUTE, FILES_A_MINUTE_PER_ADDRESS)
-
-
 class LinkPageRoutes:
     """The routes. Owns the places of the pages that are being written, and of the copies that are being made.
 
@@ -308,7 +296,10 @@ class LinkPageRoutes:
     ) -> None:
         self._links, self._copies, self._media, self._settings = links, copies, media, settings
         self._name_model = name_model
-        self._limits = _Limits() if settings.public else None
+        is_public = settings.public is not None
+        self._page_limit = RequestLimit.of_page(public=is_public)
+        self._file_limit = RequestLimit(FILES_A_MINUTE, FILES_A_MINUTE_PER_ADDRESS) if is_public else None
+        self._copy_limit = RequestLimit(each=10, per_address=40) if is_public else None
         self._pages = HeavyWork(PAGES, each=PAGES_EACH, always=PAGES_ALWAYS)
         self._copying = HeavyWork(COPIES, each=1, always=COPIES_ALWAYS)
         self._opening = RequestQueue(OPENED, slots_per_visitor=OPENED - 1)
@@ -325,8 +316,7 @@ class LinkPageRoutes:
         translator = translator_for(request.headers)
         reader, address = visitor_id_of(request.scope) or "", client_address(request.scope)
         try:
-            if self._limits is not None:
-                self._limits.pages.count(reader, address)
+            count_request(self._page_limit, request, reader)
             with self._pages.place(reader, address) as place:
                 chat = await result_unless_gone(request, self._open(token, address or reader))
                 url = f"{site.root}{SHARED}{token}"
@@ -347,8 +337,7 @@ class LinkPageRoutes:
         token, id_ = str(request.path_params["token"]), str(request.path_params["id_"])
         reader, address = visitor_id_of(request.scope) or "", client_address(request.scope)
         try:
-            if self._limits is not None:
-                self._limits.files.count(reader, address)
+            count_request(self._file_limit, request, reader)
             with acting_for(address or reader):
                 owner = await result_unless_gone(request, self._links.owner_of_file(token, id_))
             file = await self._media.find(owner, id_)
@@ -364,12 +353,10 @@ class LinkPageRoutes:
     async def copy(self, request: Request) -> Response:
         """Copy the chat into the conversations of the reader, and go there."""
         site, translator, owner = self._site(request), translator_for(request.headers), visitor_id_of(request.scope)
-        address = client_address(request.scope)
-        visitor = Visitor(owner=owner or "", guest=owner is None, address=address)
+        visitor = visitor_of(request, owner or "")
         try:
-            if self._limits is not None:
-                self._limits.copies.count(visitor.owner, address)
-            with self._copying.place(visitor.owner, address):
+            count_request(self._copy_limit, request, visitor.owner)
+            with self._copying.place(visitor.owner, visitor.address):
                 token = str(request.path_params["token"])
                 copy = await result_unless_gone(request, self._copy(token, visitor, translator))
         except ClientDisconnect:

@@ -11,7 +11,6 @@ import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, nullcontext
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import PurePosixPath
 from time import monotonic
 from typing import Annotated, Any, TypeVar
@@ -43,30 +42,32 @@ from agent.web.chat.model_window import FULL
 from agent.web.chat.questions import QuestionId
 from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.ratings import MOST_REASON, RATINGS_EACH, RATINGS_PER_ADDRESS, Ratings
-from agent.web.chat.sent_message import MessageId
+from agent.web.chat.sent_message import MessageId, SentFile
 from agent.web.chat.side_by_side import MOST_MODELS, pairs, tally, votes_table
 from agent.web.chat.temporary_stores import is_temporary
 from agent.web.chat.visitor import Visitor
-from agent.web.conversation_routes import LOOKS_AT_ONCE, Handler, answering, known_error, status_of
+from agent.web.conversation_routes import LOOKS_AT_ONCE, NO_STORE, add_routes, known_error, status_of
 from agent.web.heavy_work import HeavyResponse, RequestLimit, RequestSlot, count_request, result_unless_gone
 from agent.web.middleware.isolation import visitor_id_of
 from agent.web.middleware.requests import EventBodies
 from agent.web.sending import Submission, add_upload, send_message, sending_text, visitor_of
 
 log = logging.getLogger(__name__)
-NDJSON, NO_STORE = "application/x-ndjson", {"cache-control": "no-store"}
+NDJSON = "application/x-ndjson"
 NO_RATINGS = Ratings(None)
 SIGN_SECONDS = 15.0
 """Seconds between two signs of life while a message waits for a step. Proxies cut a request that is silent for 60."""
 
 
-class _MessageBody(BaseModel):
+class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _MessageBody(_Body):
     settings: dict[str, Any] = {}
 
 
-class _Question(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+class _Question(_Body):
     run: str
     call: str
 
@@ -111,14 +112,17 @@ class _Continue(_MessageBody):
     run: str = ""
 
 
-class _Prompt(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+class _Link(_Body):
+    url: str
+
+
+class _Prompt(_Body):
     server: str
     name: str
     arguments: dict[str, str] = {}
 
 
-_KNOWN: dict[type[BaseModel], str] = {
+_KNOWN: dict[type[_Body], str] = {
     _Message: '{"text": "...", "files": ["..."], "id": "...", "again": true, "temporary": true,'
     ' "remember": true,'
     ' "compare": [{"model": "..."}], "each_from_own": true, "blind": true,'
@@ -128,11 +132,12 @@ _KNOWN: dict[type[BaseModel], str] = {
     _Stop: '{"run": "..."} or no body',
     _Steer: '{"text": "...", "id": "..."}',
     _Edit: '{"text": "...", "settings": {"model": "..."}}',
+    _Link: '{"url": "..."}',
     _Continue: '{"settings": {"model": "..."}} or {"run": "..."}',
     _Prompt: '{"server": "...", "name": "...", "arguments": {"...": "..."}}',
     _MessageBody: '{"settings": {"model": "..."}}',
 }
-B = TypeVar("B", bound=BaseModel)
+B = TypeVar("B", bound=_Body)
 
 
 class MessageRoutes:
@@ -160,7 +165,7 @@ class MessageRoutes:
         """Add the routes to the application."""
         chat = "/conversations/{id_}"
         message = chat + "/messages/{entry}"
-        for path, method, handler in (
+        routes = [
             ("/conversations", "POST", self._begin),
             (chat + "/messages", "POST", self._send),
             (chat + "/steer", "POST", self._steer),
@@ -179,19 +184,15 @@ class MessageRoutes:
             (message + "/vote", "POST", self._vote),
             (message + "/rating", "POST", self._rate),
             ("/votes", "GET", self._votes),
-        ):
-            app.add_api_route(path, answering(partial(self._counted, handler), self._owner_of), methods=[method])
-
-    async def _counted(self, handler: Handler, request: Request, owner: str) -> Any:
-        count_request(self._limit, request, owner)
-        return await handler(request, owner)
+        ]
+        add_routes(app, self._owner_of, routes, self._limit)
 
     async def _begin(self, request: Request, owner: str) -> Any:
         return await self._answer(request, owner, None)
 
     async def _send(self, request: Request, owner: str) -> Any:
         given = str(request.path_params["id_"])
-        # `conversation_of` says what is right for a temporary chat that is over.
+        # `get_or_begin` says what is right for a temporary chat that is over.
         return await self._answer(request, owner, given if is_temporary(given) else await self._id(request, owner))
 
     async def _answer(self, request: Request, owner: str, conversation: str | None) -> Any:
@@ -288,13 +289,8 @@ class MessageRoutes:
         if use is None:
             return None
         offer = self._conversations.settings.summaries == "offer" and use.can_summarize and use.share >= FULL
-        fields = {
-            name: getattr(use, name)
-            for name in (
-                *("tokens", "is_estimated", "window", "room", "share", "left_out", "cost"),
-                *("can_summarize", "is_too_small"),
-            )
-        }
+        fields = asdict(replace(use, summary=None))
+        del fields["summary"]
         return fields | {"is_offered": offer, "has_summary": use.summary is not None}
 
     async def _summarize(self, request: Request, owner: str) -> Any:
@@ -484,15 +480,6 @@ ACCEPTED_TYPES = ("image/*", "application/octet-stream", "binary/octet-stream")
 """Media types that servers use for images. Some servers label every file as bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedPicture:
-    """An image and its name. `media_type` is detected from its first bytes."""
-
-    name: str
-    data: bytes
-    media_type: str
-
-
 class LinkFetcher:
     """Fetches linked images for visitors, within their limits. `guard` decides which hosts are allowed."""
 
@@ -501,12 +488,12 @@ class LinkFetcher:
     ) -> None:
         self._guard, self._rate_limiter, self._max_bytes, self._seconds = guard, rate_limiter, max_bytes, seconds
 
-    async def fetch(self, visitor: Visitor, url: str) -> FetchedPicture:
+    async def fetch(self, visitor: Visitor, url: str) -> SentFile:
         """Return the image at `url`. Raises `Limited`, and `InputError` if the guard refuses or it is no image."""
         with self._rate_limiter.reserve_fetch(visitor):
             return await self._fetch(url)
 
-    async def _fetch(self, url: str) -> FetchedPicture:
+    async def _fetch(self, url: str) -> SentFile:
         got = await self._guard.fetch(url, kinds=ACCEPTED_TYPES, max_bytes=self._max_bytes, seconds=self._seconds)
         found = detect_mime(got.data)
         if found not in KINDS:
@@ -516,7 +503,7 @@ class LinkFetcher:
                     host=urlsplit(got.url).hostname or "",
                 )
             )
-        return FetchedPicture(_name(url, found), got.data, found)
+        return SentFile(_name(url, found), got.data, found)
 
 
 def _name(url: str, found: str) -> str:
@@ -600,17 +587,18 @@ class ComposerRoutes:
 
     def add_to(self, app: FastAPI) -> None:
         """Add the routes to the application."""
-        for path, method, handler in (
-            ("/pictures", "POST", self._fetch),
+        add_routes(app, self._owner_of, [("/pictures", "POST", self._fetch)])  # the fetcher counts
+        counted = [
             ("/settings", "PATCH", self._choose),
             ("/prompts", "GET", self._list_prompts),
             ("/prompts", "POST", self._get_prompt),
-        ):
-            app.add_api_route(path, answering(handler, self._owner_of), methods=[method])
+        ]
+        add_routes(app, self._owner_of, counted, self._limit)
 
     async def _fetch(self, request: Request, owner: str) -> Any:
         """Fetch the picture at a link, as if the visitor had uploaded it. A client that goes away cancels it."""
-        url = (await self._texts(request, "url"))["url"]
+        async with self._bodies.read(request.scope, request.receive, visitor_id_of(request.scope)) as body:
+            url = _checked(_Link, body).url
         visitor = visitor_of(request, owner, await self._login_of(request))
         try:
             picture = await result_unless_gone(request, self._links.fetch(visitor, url))
@@ -620,12 +608,10 @@ class ComposerRoutes:
         return {"path": path, "name": picture.name, "media_type": picture.media_type, "size": len(picture.data)}
 
     async def _list_prompts(self, request: Request, owner: str) -> Any:
-        count_request(self._limit, request, owner)
         return await self._prompts.list()
 
     async def _get_prompt(self, request: Request, owner: str) -> Any:
         """Return the text of a prompt of a server. A client that goes away ends the request to the server."""
-        count_request(self._limit, request, owner)
         async with self._bodies.read(request.scope, request.receive, visitor_id_of(request.scope)) as body:
             wanted = _checked(_Prompt, body)
         asking = self._prompts.text(visitor_of(request, owner), wanted.server, wanted.name, wanted.arguments)
@@ -633,7 +619,6 @@ class ComposerRoutes:
 
     async def _choose(self, request: Request, owner: str) -> None:
         """Remember what the visitor has set. Raises `AgentError` for an unknown model, and for a wrong value."""
-        count_request(self._limit, request, owner)
         async with self._bodies.read(request.scope, request.receive, visitor_id_of(request.scope)) as body:
             if not body:
                 raise InputError('Send the settings that change, such as {"model": "..."}.')
@@ -651,12 +636,3 @@ class ComposerRoutes:
             self._conversations.choose_model(visitor, spec, translator)
         if effort is not None:
             self._conversations.choose_effort(visitor, effort_of(effort))
-
-    async def _texts(self, request: Request, *names: str) -> dict[str, str]:
-        """Return the body, whose values are texts with these names. Raises `InputError` and `RequestRefused`."""
-        async with self._bodies.read(request.scope, request.receive, visitor_id_of(request.scope)) as body:
-            is_right = body and set(body) <= {*names} and all(isinstance(one, str) for one in body.values())
-            if not is_right or len(body) < len(names):
-                known = ", ".join(f'"{name}": "..."' for name in names)
-                raise InputError(f"Send {{{known}}}.")
-            return body

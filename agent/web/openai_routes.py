@@ -41,7 +41,7 @@ from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.permit import max_answer_tokens, run_limits
 from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.visitor import Visitor
-from agent.web.conversation_routes import status_of
+from agent.web.conversation_routes import NO_STORE, status_of
 from agent.web.heavy_work import HeavyResponse, RequestLimit, RequestSlot, TooManyRequests, result_unless_gone
 from agent.web.middleware.requests import MAX_BODY, SENTENCES, EventBodies, RequestRefused
 from agent.web.sending import visitor_of
@@ -76,7 +76,6 @@ NOT_SUPPORTED: Mapping[str, Sequence[Any]] = {
 """Fields that would change the answer, with the values that change nothing. Other unknown fields are ignored."""
 
 _FIELDS = {"output_text": "content", "reasoning": "reasoning_content"}
-_NO_STORE = {"cache-control": "no-store"}
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -174,8 +173,8 @@ class OpenAIRoutes:
             task.cancel()
             raise
         if task.done() and (not asked.is_streamed or task.exception()):
-            return JSONResponse(answer.whole(task.result()), headers=_NO_STORE)
-        return HeavyResponse(answer.chunks(task), RequestSlot(task.cancel), _NO_STORE, "text/event-stream")
+            return JSONResponse(answer.whole(task.result()), headers=NO_STORE)
+        return HeavyResponse(answer.chunks(task), RequestSlot(task.cancel), NO_STORE, "text/event-stream")
 
     async def _ask(self, visitor: Visitor, asked: _Asked, answer: "_Completion") -> ModelResponse:
         """Return the model's answer to one request. Raises an `AgentError`."""
@@ -446,7 +445,7 @@ def _error_response(error: Exception) -> Response:
     status, body = _error(error)
     pause = error.seconds if isinstance(error, TooManyRequests) else getattr(error, "retry_after", None)
     headers = {"retry-after": str(ceil(pause))} if pause else {}
-    return JSONResponse(body, status_code=status, headers=_NO_STORE | headers)
+    return JSONResponse(body, status_code=status, headers=NO_STORE | headers)
 
 
 def _error(error: Exception) -> tuple[int, dict[str, Any]]:

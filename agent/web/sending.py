@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from starlette.requests import Request
 from starlette.types import Scope
@@ -18,8 +18,8 @@ from agent.web.chat.conversations import Conversations, OtherModels
 from agent.web.chat.sent_message import NO_MESSAGE_ID, MessageId
 from agent.web.chat.visitor import Visitor
 from agent.web.client_address import client_address
-from agent.web.file_names import given_name
 from agent.web.middleware.isolation import visitor_id_of
+from agent.web.unsent_files import given_name
 
 PROGRESS_SECONDS = 0.5
 """Seconds before progress is shown, and between checks whether the page is gone."""
@@ -32,19 +32,17 @@ EXAMPLE_FILES = {
 
 PROGRAM_FAILED = _("Something went wrong in this program; its log has the details.")
 
-T = TypeVar("T")
 
-
-class Submission(Generic[T]):
+class Submission:
     """Runs `work`, which reports its progress. Owns its task."""
 
-    def __init__(self, work: Callable[[ReportProgress], Awaitable[T]]) -> None:
+    def __init__(self, work: Callable[[ReportProgress], Awaitable[dict[str, Any]]]) -> None:
         self._status: Status | None = None
         self._task = asyncio.ensure_future(work(self._report))
 
     async def progress(self) -> AsyncIterator[Status | None]:
         """Yield what is being read, or None if nothing is, repeatedly until all is done."""
-        async for _tick in poll_until_done(self._task):
+        while not (await asyncio.wait({self._task}, timeout=PROGRESS_SECONDS))[0]:
             yield self._status
 
     def stop(self) -> None:
@@ -57,7 +55,7 @@ class Submission(Generic[T]):
         """True if the work was cancelled."""
         return self._task.cancelled()
 
-    def result(self) -> T:
+    def result(self) -> dict[str, Any]:
         """Return the result of the work, or raise its exception."""
         return self._task.result()
 
@@ -139,12 +137,3 @@ def owns_files(files: Sequence[str], scope: Scope) -> bool:
     """Return True if the visitor of this request uploaded the files, or if they are files of the examples."""
     visitor, isolation = visitor_id_of(scope), scope["state"]["isolation"]
     return all(file in EXAMPLE_FILES.values() or isolation.uploads.owns(file, visitor) for file in files)
-
-
-async def poll_until_done(work: asyncio.Future[Any]) -> AsyncIterator[None]:
-    """Yield regularly until the work is done. Cancels the work if the caller stops waiting."""
-    try:
-        while not (await asyncio.wait({work}, timeout=PROGRESS_SECONDS))[0]:
-            yield
-    finally:
-        work.cancel()

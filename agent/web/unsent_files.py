@@ -1,9 +1,10 @@
-"""Files that visitors attached but have not sent: their disk quota and their removal.
+"""Files that visitors attached but have not sent: their names, their disk quota and their removal.
 
 Each process has its own folder for them, so the folder of an ended process can be removed.
 """
 
 import os
+import re
 import shutil
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
@@ -23,7 +24,6 @@ from agent.history import new_id, steady_now
 from agent.i18n.text import N_, LocalizedText, _
 from agent.settings import UploadSettings
 from agent.system.threads import UPLOADS
-from agent.web.file_names import stored_name
 from agent.web.middleware.visitor_cookie import GUEST
 
 PREFIX = "switchboard-"
@@ -321,3 +321,35 @@ def _write(path: Path, data: bytes) -> None:
 
 def _free_bytes(folder: Path) -> int:
     return shutil.disk_usage(folder).free
+
+
+LONGEST_NAME = 200
+"""The longest file name in bytes."""
+_FORBIDDEN = re.compile(r'[<>:"/\\|?*\x00-\x1f\x7f`$!{}]')
+_STAND_INS = {ord(sign): 0xF000 + ord(sign) for sign in '<>:"|?*`$!{}'}
+"""Characters for private use that stand on the disk for signs that are forbidden there, as on network drives."""
+_SIGNS = {stand_in: sign for sign, stand_in in _STAND_INS.items()}
+
+
+def stored_name(name: str) -> str:
+    """Return the name of a file on the disk. `given_name` returns the visitor's name from it."""
+    return safe_name(name.translate(_STAND_INS))
+
+
+def given_name(path: Path) -> str:
+    """Return the name that the visitor knows, without folders and control characters. It can have any other sign."""
+    return path.name.translate(_SIGNS)
+
+
+def safe_name(name: str) -> str:
+    """Return the last part of a file name without characters that file systems or shells misread.
+
+    Gradio's pages change names in the same way.
+    """
+    cut = _FORBIDDEN.sub("", name.replace("\\", "/").rpartition("/")[2]).rstrip(" .")
+    stem, dot, suffix = cut.rpartition(".")
+    if not stem:
+        stem, dot, suffix = (suffix, "", "") if not dot else ("file", dot, suffix)
+    room = LONGEST_NAME - len(f"{dot}{suffix}".encode()[: LONGEST_NAME // 2])
+    kept = f"{dot}{suffix}".encode()[: LONGEST_NAME // 2].decode(errors="ignore")
+    return (stem.encode()[:room].decode(errors="ignore") + kept) or "file"

@@ -24,13 +24,12 @@ from agent.system.threads import UPLOADS
 from agent.web.chat.attachments import read_file
 from agent.web.chat.conversations import Conversations
 from agent.web.client_address import client_address
-from agent.web.conversation_routes import NO_STORE, answering, json_object
+from agent.web.conversation_routes import NO_STORE, add_routes, json_object
 from agent.web.heavy_work import (
     HeavyResponse,
     HeavyWork,
     RequestLimit,
     TooManyRequests,
-    count_request,
     result_unless_gone,
 )
 from agent.web.message_routes import NDJSON, progress_lines
@@ -67,16 +66,12 @@ class VoiceRoutes:
 
     def add_to(self, app: FastAPI) -> None:
         """Add the routes to the application."""
-        for path, method, handler in (
-            ("/voice", "GET", self._about),
-            ("/speech", "POST", self._speak),
-            ("/dictation", "POST", self._write_down),
-        ):
-            app.add_api_route(path, answering(handler, self._owner_of), methods=[method])
+        add_routes(app, self._owner_of, [("/voice", "GET", self._about)], self._looks)
+        add_routes(app, self._owner_of, [("/speech", "POST", self._speak)], self._asked)
+        add_routes(app, self._owner_of, [("/dictation", "POST", self._write_down)], self._written)
 
     async def _about(self, request: Request, owner: str) -> Any:
         """Return what speaks and what writes down here, each by the name that visitors read, and the sentences."""
-        count_request(self._looks, request, owner)
         translator, why = translator_for(request.headers), ""
         try:
             await self._conversations.transcriber.to_fetch("audio")
@@ -92,7 +87,6 @@ class VoiceRoutes:
 
     async def _speak(self, request: Request, owner: str) -> Any:
         """Return the sound of a text. A client that hangs up ends the request to the server that speaks."""
-        count_request(self._asked, request, owner)
         given = await json_object(request, MOST_BODY)
         text = given.pop("text", None)
         if given or not isinstance(text, str) or not text.strip() or len(text) > MOST_CHARACTERS:
@@ -116,7 +110,6 @@ class VoiceRoutes:
 
     async def _write_down(self, request: Request, owner: str) -> Any:
         """Write a recording down that the visitor has uploaded, and remove it. The progress comes line by line."""
-        count_request(self._written, request, owner)
         given = await json_object(request)
         path = given.pop("path", None)
         if given or not isinstance(path, str):

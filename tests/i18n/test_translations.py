@@ -37,12 +37,10 @@ from agent.rendering.steps import tool_title
 from agent.transfer.document import Block
 from agent.transfer.export import to_markdown
 from agent.web.chat.attachments import message_parts, plan_attachments
-from agent.web.ui.components import TOOL_SUPPORT, render_attachments
-from agent.web.ui.composer.component import Composer
-from agent.web.ui.examples import TITLES
+from agent.web.ui.components import TITLES, TOOL_SUPPORT, render_attachments
+from agent.web.ui.composer.component import Composer, SettingsPanel
 from agent.web.ui.layout import i18n
 from agent.web.ui.page_text import SCRIPTS, WIDGETS
-from agent.web.ui.settings.component import SettingsPanel
 from tests.conftest import ROOT, App, Visitor
 from tests.support import media_files
 

@@ -18,7 +18,7 @@ from agent.providers.chat_completions import ChatCompletionsConnection, with_exa
 from agent.providers.connection import Endpoint, connect
 from agent.settings import load_settings
 from agent.web.chat.system_prompt import default_prompt
-from agent.web.ui.examples import examples
+from agent.web.ui.components import examples
 from bench.small_model import QUESTIONS
 from tests.conftest import CONFIG, App, Visitor
 from tests.support.scripted_server import Config, running

@@ -304,7 +304,7 @@ async def test_unreachable_hub_disables_audio(tmp_path: Path, monkeypatch: pytes
         await here.check_models()
         page = widgets()
         shown = composer_for_model(page, QWEN, transcriber=here)
-        about = shown[page.composer.about]
+        about = shown[page.about]
     said = "Whisper base is not on this disk, and the model hub cannot be reached."
     assert extraction_info(QWEN, here).endswith(said)
     assert said not in extraction_info(replace(QWEN, audio=True), here)
@@ -312,11 +312,11 @@ async def test_unreachable_hub_disables_audio(tmp_path: Path, monkeypatch: pytes
     assert "audio" not in about
     assert 'data-takes="image"' in about, "pictures cannot be read"
     hears = composer_for_model(page, replace(QWEN, audio=True), transcriber=here)
-    assert 'data-takes="image audio"' in hears[page.composer.about]
+    assert 'data-takes="image audio"' in hears[page.about]
     with serving() as server:
         monkeypatch.setenv("HF_ENDPOINT", server.url)
         await here.check_models()
-    assert 'data-takes="image audio"' in composer_for_model(page, QWEN, transcriber=here)[page.composer.about]
+    assert 'data-takes="image audio"' in composer_for_model(page, QWEN, transcriber=here)[page.about]
 
 
 @pytest.mark.parametrize("kind", TRANSCRIPTION_MODELS)

@@ -11,7 +11,7 @@ from playwright.sync_api import Locator, expect
 from agent.i18n.translator import LANGUAGES, Translator
 from agent.models.catalog import ModelSpec, load_catalog
 from agent.models.weights import SMOLLM2
-from agent.web.ui.examples import examples
+from agent.web.ui.components import examples
 from agent.web.ui.theme import COLOURS
 from tests.conftest import App, Visit, becomes
 from tests.peers.axe import grave

@@ -258,7 +258,7 @@ def test_late_server_prompt_replaces_nothing_else(page: Page, load: Callable[...
         held.append(route) if route.request.method == "POST" else route.fulfill(json=[])
 
     page.route(f"{SITE}/prompts", hold)
-    load("modules/shared", "modules/servers")
+    load("modules/shared", "modules/prompts")
     box = page.get_by_role("textbox", name="Message")
 
     def pick(*arguments: str) -> Route:
@@ -267,7 +267,7 @@ def test_late_server_prompt_replaces_nothing_else(page: Page, load: Callable[...
         held.clear()
         page.evaluate(
             """(wanted) => {
-              use({ server: "s", name: "review", arguments: wanted }, ({ text }) => (editor.area.value = text));
+              useOfServer({ server: "s", name: "review", arguments: wanted });
               document.querySelector("#server-prompt .fill")?.click();
             }""",
             wanted,
@@ -297,7 +297,7 @@ def test_late_server_prompt_replaces_nothing_else(page: Page, load: Callable[...
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
     box.fill("")
-    page.evaluate("use({ server: 's', name: 'other', arguments: [{ name: 'a' }] }, () => {})")
+    page.evaluate("void useOfServer({ server: 's', name: 'other', arguments: [{ name: 'a' }] })")
     fill = page.get_by_role("button", name="Fill in")
     expect(fill).to_be_enabled()
     answer(late)

@@ -95,7 +95,6 @@ DEFAULT_POOL = {
     "agent.web.middleware.page_delivery": "compresses our own files, once",
     "agent.web.server": "looks for changes of the program itself, and opens the tunnel, once",
     "agent.web.ui.handlers": "imports a vendor's SDK",
-    "agent.web.ui.model_widgets": "imports a vendor's SDK",
 }
 """Modules that use the threads that asyncio shares, and why that takes nobody's time: no bytes of visitors go there.
 

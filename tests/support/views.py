@@ -32,7 +32,7 @@ from agent.web.chat.journal import Omitted, StoreJournal
 from agent.web.chat.turns import TurnRenderer, newest_turns
 from agent.web.chat.views import WINDOW, RunningTurn, wait_text
 from agent.web.gradio_compat.application import without_applications
-from agent.web.ui.layout import Widgets, lay_out
+from agent.web.ui.layout import Widgets
 from tests.support.models import FakeLocalModels
 
 
@@ -112,7 +112,7 @@ def unstored(owner: str = "owner", conversation_id: str = "conversation") -> Sto
 def widgets() -> Widgets:
     """The widgets of a page. Handlers only name them, so all tests can share them."""
     with without_applications(), gr.Blocks(analytics_enabled=False):
-        return lay_out("Switchboard", sign_of_life=1.0, login=False, fleeting=False, days=0)
+        return Widgets(Settings(local=LocalSettings(cache_dir=Path())))
 
 
 def page_request() -> gr.Request:

@@ -1,5 +1,7 @@
 """A queued message follows only an answer that is complete, or that the end of the server interrupted."""
 
+from dataclasses import replace
+
 import pytest
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserPromptPart
 
@@ -32,4 +34,4 @@ def test_only_an_unbroken_answer_is_complete(text: str, ended: str, is_complete:
 
 def test_chat_without_an_answer_is_not_complete() -> None:
     assert not ChatView().is_complete
-    assert not ChatView(turns=to_turns([QUESTION], running="r")).is_complete
+    assert not ChatView(turns=[replace(to_turns([QUESTION])[0], note=None)]).is_complete

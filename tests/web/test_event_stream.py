@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import Callable
 from time import monotonic
+from typing import Any, cast
 
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from agent.web.middleware import event_stream
-from agent.web.middleware.event_stream import SETTLE_SECONDS, EventStreamMiddleware
+from agent.web.gradio_compat import event_queue
+from agent.web.gradio_compat.event_queue import SETTLE_SECONDS, EventStreamMiddleware
 from agent.web.middleware.isolation import API
 from tests.conftest import App
 from tests.support.http_client import HttpVisitor
@@ -51,14 +52,14 @@ class Gradio:
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch) -> float:
     """Set a pause that no test waits for, and return a shorter time."""
-    monkeypatch.setattr(event_stream, "SETTLE_SECONDS", 60.0)
+    monkeypatch.setattr(event_queue, "SETTLE_SECONDS", 60.0)
     return 60.0
 
 
 async def order(says: bytes, *, sessions: tuple[str, str]) -> tuple[list[str], float]:
     """Return the order in which the page reads the end of its stream and the answer to its join, and the seconds."""
     read: list[str] = []
-    app = EventStreamMiddleware(Gradio(says), Events())
+    app = EventStreamMiddleware(Gradio(says), cast(Any, Events()))
 
     async def ask(what: str, session: str) -> None:
         async def send(message: Message) -> None:
@@ -80,7 +81,7 @@ async def order(says: bytes, *, sessions: tuple[str, str]) -> tuple[list[str], f
 
 async def test_join_waits_for_closed_stream() -> None:
     gradio = Gradio(CLOSE)
-    app = EventStreamMiddleware(gradio, Events())
+    app = EventStreamMiddleware(gradio, cast(Any, Events()))
     read: list[tuple[str, float]] = []
 
     async def ask(what: str) -> None:
@@ -113,10 +114,10 @@ async def test_answer_text_closes_nothing(patience: float) -> None:
 
 async def test_only_streams_that_closed_just_now_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page that has left costs nothing here."""
-    monkeypatch.setattr(event_stream, "SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(event_queue, "SETTLE_SECONDS", 0.0)
     gradio = Gradio(CLOSE)
     gradio.joined.set()
-    app = EventStreamMiddleware(gradio, Events())
+    app = EventStreamMiddleware(gradio, cast(Any, Events()))
 
     async def exchange(*_: object) -> Message:
         return {"type": "http.disconnect"}

@@ -28,12 +28,13 @@ from agent.web.gradio_compat.application import (
     PAGE_QUERY,
     STATIC_FILES,
     end_heartbeats,
+    log_in_visitors,
     mount,
     prepare_queue,
+    take_load_event,
     without_applications,
 )
-from agent.web.gradio_compat.login import log_in_visitors, take_load_event
-from agent.web.middleware.event_stream import CLOSING
+from agent.web.gradio_compat.event_queue import CLOSING
 
 QUEUE_ATTRIBUTES = (
     "ANALYTICS_MAX_EVENTS",
@@ -192,7 +193,7 @@ async def test_gradio_lists_the_login_event() -> None:
 
 def test_stream_says_that_it_closes() -> None:
     sent = orjson.dumps(CloseStreamMessage().model_dump())
-    assert CLOSING in sent, f"Gradio closes streams with {sent!r}: adapt agent/web/middleware/event_stream.py."
+    assert CLOSING in sent, f"Gradio closes streams with {sent!r}: adapt agent/web/gradio_compat/event_queue.py."
 
 
 @pytest.mark.parametrize(

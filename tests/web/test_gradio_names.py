@@ -32,7 +32,7 @@ PRIVATE_NAMES = (
     ("event_queue", "gradio.utils", "set_task_name"),
     ("import_hook", "gradio.component_meta", "create_or_modify_pyi"),
     ("import_hook", "gradio.component_meta", "EventListener.set_doc"),
-    ("login", "gradio.oauth", "require_oauth_token"),
+    ("application", "gradio.oauth", "require_oauth_token"),
     ("application", "gradio.state_holder", "SessionState._update_value_in_config"),
     ("application", "gradio.networking", "setup_tunnel"),
     ("application", "gradio.tunneling", "CURRENT_TUNNELS"),

@@ -18,9 +18,9 @@ from agent.web.app import build_conversations
 from agent.web.chat.choices import Choices
 from agent.web.chat.visitor import Visitor as Asker
 from agent.web.ui.api import stream_answer
+from agent.web.ui.events import build
 from agent.web.ui.handlers import Handlers
 from agent.web.ui.layout import CALLS
-from agent.web.ui.page import build
 from tests.support import media_files
 from tests.support.live_folders import files_in
 from tests.support.models import LARGE, SMALL, FakeLocalModels
@@ -46,9 +46,9 @@ async def handlers(models: FakeLocalModels, tmp_path: Path) -> Handlers:
 async def test_page_shows_download_progress(handlers: Handlers, models: FakeLocalModels) -> None:
     models.status = Status("fetching", "Fetching <Large>.", 0.25)
     shown, ui = await handlers.refresh_models(None, page_request()), handlers.widgets
-    notice = shown[ui.chat.notice]
+    notice = shown[ui.notice]
     assert properties_of(shown[ui.timer])["active"]
-    assert shown[ui.composer.model] is None
+    assert shown[ui.model] is None
     assert "Fetching &lt;Large&gt;." in notice
     assert 'value="0.250"' in notice
 
@@ -69,18 +69,18 @@ async def test_better_model_is_offered_not_forced(handlers: Handlers, models: Fa
     ui = handlers.widgets
     shown = await handlers.refresh_models(None, page_request())
     assert properties_of(shown[ui.timer])["active"]
-    assert shown[ui.composer.model] == SMALL.id
-    assert shown[ui.chat.switch] == ""
+    assert shown[ui.model] == SMALL.id
+    assert shown[ui.switch] == ""
     models.serve(LARGE, SMALL)
     models.status = Status("ready", "Large answers.", None)
     shown = await handlers.refresh_models(SMALL.id, page_request())
     assert not properties_of(shown[ui.timer])["active"]
-    assert ui.composer.model not in shown
-    assert "Large" in shown[ui.chat.switch]
-    assert shown[ui.chat.notice] == ""
+    assert ui.model not in shown
+    assert "Large" in shown[ui.switch]
+    assert shown[ui.notice] == ""
     shown = await handlers.switch(page_request())
-    assert shown[ui.composer.model] == LARGE.id
-    assert shown[ui.chat.switch] == ""
+    assert shown[ui.model] == LARGE.id
+    assert shown[ui.switch] == ""
 
 
 @pytest.mark.parametrize("named", ["openai:gpt-6-luna", "gpt-6-luna", SMALL.id])
@@ -88,7 +88,7 @@ async def test_model_refresh_undoes_nothing(handlers: Handlers, models: FakeLoca
     """A key pasted a moment ago must not be reported missing, and a new choice must not be reverted."""
     models.serve(SMALL)
     shown, ui = await handlers.refresh_models(named, page_request()), handlers.widgets
-    assert shown.keys() == {ui.timer, ui.chat.notice, ui.chat.switch}
+    assert shown.keys() == {ui.timer, ui.notice, ui.switch}
 
 
 async def test_own_prompt_stays(handlers: Handlers, models: FakeLocalModels) -> None:
@@ -107,9 +107,7 @@ async def test_own_prompt_stays(handlers: Handlers, models: FakeLocalModels) -> 
 async def test_handlers_change_only_outputs_of_their_events(models: FakeLocalModels, tmp_path: Path) -> None:
     """Gradio refuses an update of a widget that is not an output of the event."""
     settings = Settings(local=LocalSettings(cache_dir=tmp_path))
-    page = build(
-        build_conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=()), "Page", sign_of_life=1
-    )
+    page = build(build_conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=()))
     kinds = {
         type(widget).__name__ for event in page.fns.values() if event.fn for widget in [*event.inputs, *event.outputs]
     }
@@ -124,9 +122,9 @@ async def test_handlers_change_only_outputs_of_their_events(models: FakeLocalMod
             "model_chosen": await handlers.model_chosen("", {}, None, page_request()),
             "switch": await handlers.switch(page_request()),
             "look": await handlers.look(page_request()),
-            "key_typed": await handlers.keys.key_typed("", "", page_request()),
-            "key_forgotten": await handlers.keys.key_forgotten("", page_request()),
-            "still_here": await handlers.keys.still_here("", page_request()),
+            "key_typed": await handlers.key_typed("", "", page_request()),
+            "key_forgotten": await handlers.key_forgotten("", page_request()),
+            "still_here": await handlers.still_here("", page_request()),
         }.items():
             assert shown.keys() <= outputs[name], name
             assert not served or outputs[name] == shown.keys(), f"{name}: without a model, settings stay"
@@ -148,7 +146,7 @@ async def test_picked_model_is_not_asked_again(handlers: Handlers, models: FakeL
     models.serve(LARGE, SMALL)
     models.status = Status("ready", "", None)
     await handlers.model_chosen(SMALL.id, {}, None, page_request())
-    offer = (await handlers.refresh_models(SMALL.id, page_request()))[handlers.widgets.chat.switch]
+    offer = (await handlers.refresh_models(SMALL.id, page_request()))[handlers.widgets.switch]
     assert offer == ""
 
 
@@ -157,17 +155,17 @@ async def test_unknown_name_keeps_chosen_model(handlers: Handlers, models: FakeL
     models.serve(LARGE, SMALL)
     models.status = Status("ready", "", None)
     await handlers.model_chosen(SMALL.id, {}, None, page_request())
-    menu = handlers.widgets.composer.model
+    menu = handlers.widgets.model
     assert (await handlers.refresh_models("nobody", page_request()))[menu] == SMALL.id
     shown = await handlers.model_chosen("nobody", {}, None, page_request())
     assert shown[menu] == SMALL.id
-    assert "openai:nobody" in shown[handlers.widgets.composer.chosen]["problem"]
+    assert "openai:nobody" in shown[handlers.widgets.chosen]["problem"]
 
 
 async def test_missing_model_gives_way_to_an_available_one(handlers: Handlers, models: FakeLocalModels) -> None:
     models.serve(LARGE)
     models.status = Status("ready", "", None)
-    menu = (await handlers.refresh_models(SMALL.id, page_request()))[handlers.widgets.composer.model]
+    menu = (await handlers.refresh_models(SMALL.id, page_request()))[handlers.widgets.model]
     assert menu == LARGE.id
 
 
@@ -206,8 +204,8 @@ async def test_share_link_takes_no_typed_key(models: FakeLocalModels, tmp_path: 
     settings = Settings(local=LocalSettings(cache_dir=tmp_path), public=PublicSettings(keys=taken))
     conversations = build_conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=())
     page = Handlers(conversations, widgets())
-    shown = await page.keys.key_typed("sk-of-a-visitor", "openai:gpt-6-luna", page_request())
-    words, box = shown[page.widgets.composer.keys.said], shown[page.widgets.composer.keys.key]
+    shown = await page.key_typed("sk-of-a-visitor", "openai:gpt-6-luna", page_request())
+    words, box = shown[page.widgets.key_said], shown[page.widgets.key]
     session = page._sessions.get(page_request())
     assert (conversations.models.keys.get(session.owner, "openai") == "sk-of-a-visitor") is taken
     assert box == ""
@@ -229,9 +227,7 @@ async def test_typed_names_do_not_pile_up_connections(handlers: Handlers, monkey
 async def test_scripts_call_the_server_through_the_chat_alone(models: FakeLocalModels, tmp_path: Path) -> None:
     """No hidden button is there to be clicked by a script, and no JSON component to be read by one."""
     settings = Settings(local=LocalSettings(cache_dir=tmp_path))
-    page = build(
-        build_conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=()), "Page", sign_of_life=1
-    )
+    page = build(build_conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=()))
     made = [cast(Any, one) for one in page.blocks.values()]
     assert not [one.elem_id for one in made if isinstance(one, gr.Button) and one.visible == "hidden"]
     assert not [one for one in made if isinstance(one, gr.JSON)]

@@ -27,7 +27,7 @@ from agent.responses import Response
 from agent.web.chat.answers import LiveRun, LiveRuns, StoredRun
 from agent.web.chat.journal import Omitted, StoreJournal
 from agent.web.chat.recovery import LostRuns, partial_answer
-from agent.web.chat.transcript import TurnBubble, fold_responses, to_turns
+from agent.web.chat.transcript import AddedBubbles, TurnBubble, to_turns
 from agent.web.chat.views import RunningTurn
 from agent.web.run_event_routes import CHUNK, RunFrames, StoredFrames, TurnFrames, stream
 from tests.support.fakes import Act, Call, FakeConnection, Step, Words
@@ -76,7 +76,9 @@ def folded(events: Sequence[RunEvent]) -> list[tuple[str, Any]]:
 
 def shown(responses: Sequence[Response]) -> list[tuple[str, Any]]:
     bubbles: list[TurnBubble] = []
-    fold_responses(bubbles, responses, since=len(responses))  # results in the order of their ends, not of their calls
+    added = AddedBubbles(bubbles, since=len(responses))  # results in the order of their ends, not of their calls
+    for response in responses:
+        added.fold(response)
     return [(bubble.first.type, bubble.content) for bubble in bubbles]
 
 

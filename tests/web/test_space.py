@@ -25,7 +25,7 @@ from agent.errors import ConfigError
 from agent.models.catalog import load_catalog as catalog
 from agent.settings import FLEETING, Space, find_space, load_settings
 from agent.web.chat.model_menu import ModelMenu
-from agent.web.gradio_compat.login import login_reader
+from agent.web.gradio_compat.application import login_reader
 from agent.web.middleware.isolation import LOGIN_PATHS, IsolationMiddleware
 from agent.web.middleware.origins import POLICY
 from agent.web.middleware.visitor_cookie import CookieJar, VisitorCookies

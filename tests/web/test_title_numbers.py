@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.web.chat.titles import NumberedTitles, next_title, without_number
+from agent.web.chat.titles import NumberedTitles, without_number
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from agent.web.chat.titles import NumberedTitles, next_title, without_number
     ],
 )
 def test_next_title_has_the_next_number(title: str, others: list[str], following: str) -> None:
-    assert next_title(title, others) == following
+    assert NumberedTitles([title, *others]).title_for(title) == following
     assert without_number(following) == without_number(title)
 
 

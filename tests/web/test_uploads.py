@@ -23,9 +23,18 @@ from agent.errors import Limited
 from agent.settings import UploadSettings
 from agent.web import unsent_files as table
 from agent.web.chat.attachments import MAX_FILES
-from agent.web.file_names import given_name, safe_name, stored_name
 from agent.web.middleware.uploads import LINGER_SECONDS, UploadForm
-from agent.web.unsent_files import LOCK, MB, MIN_FILE_BYTES, PREFIX, UnsentFiles, remove_leftovers
+from agent.web.unsent_files import (
+    LOCK,
+    MB,
+    MIN_FILE_BYTES,
+    PREFIX,
+    UnsentFiles,
+    given_name,
+    remove_leftovers,
+    safe_name,
+    stored_name,
+)
 from tests.conftest import App, becomes
 from tests.support.clocks import Clock
 from tests.support.http_client import API, HttpVisitor, connected

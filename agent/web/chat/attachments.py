@@ -38,7 +38,7 @@ from agent.web.chat.attached_documents import (
     with_scans,
 )
 from agent.web.chat.storage_quota import Reserve, size_of
-from agent.web.file_names import given_name
+from agent.web.unsent_files import given_name
 
 CANNOT_TAKE = {
     "image": N_(

@@ -28,12 +28,12 @@ from agent.web.chat.expiry import RetentionPeriods, hidden
 from agent.web.chat.journal import branch
 from agent.web.chat.links import pages_of
 from agent.web.chat.questions import MESSAGE_GONE
-from agent.web.chat.side_by_side import is_hidden
+from agent.web.chat.side_by_side import has_hidden_model
 from agent.web.chat.storage_quota import StorageQuota
 from agent.web.chat.stored_entries import VIEW_BYTES, newest_first
 from agent.web.chat.temporary import TemporaryChats
 from agent.web.chat.temporary_stores import is_temporary
-from agent.web.chat.titles import first_words, next_title, rename, without_number
+from agent.web.chat.titles import NumberedTitles, first_words, rename, without_number
 from agent.web.chat.transcript import MessageVersions, TurnVersions, content_parts, has_first_words, is_prompt
 from agent.web.chat.visitor import Visitor
 
@@ -200,10 +200,7 @@ class Branches:
             await reserve(count_bytes(prompt.message) + count_bytes(answer.message))
             named = await PREPARING.run(references_in, conversation.id, [prompt])
             await self._media.add_references(conversation.owner, named)
-            await run_to_completion(self._add(conversation, [prompt, answer]))
-
-    async def _add(self, conversation: Conversation, entries: Sequence[Entry]) -> None:
-        await self._store.save(conversation, entries)
+            await run_to_completion(self._store.save(conversation, [prompt, answer]))
 
     async def copy(self, visitor: Visitor, conversation_id: str | None, entry_id: str) -> str:
         """Store a new conversation with the messages up to the answer to this one, and return its id.
@@ -252,7 +249,7 @@ class Branches:
         if not title:
             return title
         hits = await self._store.search(owner, without_number(title))
-        return next_title(title, [hit.conversation.title for hit in hits])
+        return NumberedTitles([title, *(hit.conversation.title for hit in hits)]).title_for(title)
 
     async def _save_copy(self, conversation: Conversation, original: Branch, copied: Conversation) -> None:
         """Store the copy page by page, and then show it, unless the original was deleted meanwhile."""
@@ -301,7 +298,7 @@ class Branches:
 
 def _with_told_names(entry: Entry, votes: Sequence[Vote]) -> Entry:
     """Return the entry for a copy, which has no votes: a name that the visitor knows is not hidden there."""
-    is_told = entry.note.is_blind and not is_hidden(entry, votes)
+    is_told = entry.note.is_blind and not has_hidden_model(entry, votes)
     return replace(entry, note=replace(entry.note, is_blind=False)) if is_told else entry
 
 
@@ -361,7 +358,7 @@ def _rows(entries: Sequence[Entry], conversation: Conversation) -> list[BranchRo
             if versions[one.parent_id] > 1 or row < 0:
                 depth, row = depth + (row >= 0), len(rows)
                 row_ = _row(one, nexts, depth, is_shown=one.id in shown)
-                rows.append(replace(row_, model="") if is_hidden(one, conversation.votes) else row_)
+                rows.append(replace(row_, model="") if has_hidden_model(one, conversation.votes) else row_)
             rows[row] = replace(rows[row], turns=rows[row].turns + 1)
         left += [(next_, depth, row) for next_ in reversed(nexts[one.id])]
     return rows

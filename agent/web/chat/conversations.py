@@ -38,6 +38,7 @@ from agent.messages.repair import estimate_tokens, unfinished_text
 from agent.models.catalog import ModelSpec
 from agent.plain_text import off_loop
 from agent.providers.connection import Effort
+from agent.runtime.run import Run
 from agent.settings import Settings
 from agent.suspension.suspended_run import Resumption, Suspension
 from agent.system.request_queue import RequestQueue, acting_for
@@ -56,9 +57,9 @@ from agent.web.chat.permit import AnswerPermit, AnswerRuns, LostAnswer, RunSetup
 from agent.web.chat.questions import MESSAGE_GONE, QuestionId, Replies, parse_answer, with_below
 from agent.web.chat.recovery import GOES_ON, LOST
 from agent.web.chat.sent_message import NO_MESSAGE_ID, MessageId, SentFile, has_typed_text, sent_files, typed_text
-from agent.web.chat.side_by_side import AnswerBranch, BranchJournal, SharedConversation, begins_of, is_hidden
+from agent.web.chat.side_by_side import AnswerBranch, BranchJournal, SharedConversation, begins_of, has_hidden_model
 from agent.web.chat.storage_quota import StorageQuota, size_of
-from agent.web.chat.stored_entries import CHAT_CHANGED, conversation_of, last_prompt, last_turn, waits_for_answer
+from agent.web.chat.stored_entries import CHAT_CHANGED, get_or_begin, last_prompt, last_turn, waits_for_answer
 from agent.web.chat.system_prompt import adapt_prompt, own_prompt
 from agent.web.chat.temporary import TemporaryChats
 from agent.web.chat.titles import Titles
@@ -273,7 +274,7 @@ class Conversations:
         """
         owner, files = visitor.owner, (value or {}).get("files")
         await self._check_not_busy(conversation_id, owner)
-        conversation = await conversation_of(self.store, conversation_id, owner, message)
+        conversation = await get_or_begin(self.store, conversation_id, owner, message)
         if not files and await waits_for_answer(self.store, conversation):
             if others is not None:
                 raise Conflict(_("Answer the model's question first."))
@@ -286,7 +287,7 @@ class Conversations:
         async with self.runs.permit(visitor, choices, conversation_id) as permit:
             parts = await self._parts(value, choices, permit, report)
             if files:  # reading them can take minutes, in which the chat can go on elsewhere
-                conversation = await conversation_of(self.store, conversation_id, owner, message)
+                conversation = await get_or_begin(self.store, conversation_id, owner, message)
             return await self._start(conversation, parts, choices, permit, message)
 
     async def steer(self, visitor: Visitor, conversation_id: str, text: str, message: MessageId) -> bool:
@@ -347,7 +348,7 @@ class Conversations:
             return [entry.parent_id for entry in entries]
 
         each = [replace(choices, model=entry.note.model) for entry in entries]
-        blind = is_hidden(entries[0], conversation.votes)
+        blind = has_hidden_model(entries[0], conversation.votes)
         return await self._answer_side_by_side(
             *(visitor, conversation, each, parts, begins, NO_MESSAGE_ID), is_blind=blind, notice=notice
         )
@@ -469,8 +470,7 @@ class Conversations:
             suspension = with_below(replace(suspended, options=asdict(setup.options)), turn.note)
             Resumption(suspension=suspension, answers=answers, sealed=False, changed_ok=True).check(setup.agent.tools)
             run = setup.agent.resume(suspension, answers, journal=setup.journal)
-            live = self.runs.begin(run, setup, permit, resumed=True)
-            await run_to_completion(setup.journal.wait_for_first_write(run))
+            live = await self._resume(run, setup, permit)
         self.replies.forget(conversation_id)
         return live
 
@@ -501,9 +501,7 @@ class Conversations:
             await permit.reserve(size_of([]))
             setup = await self.runs.set_up(conversation, choices, permit, (), resumed=True)
             run = setup.agent.continue_answer(setup.context, options=setup.options, journal=setup.journal)
-            live = self.runs.begin(run, setup, permit, resumed=True, continues=last.run_id)
-            await run_to_completion(setup.journal.wait_for_first_write(run))
-            return live, ""
+            return await self._resume(run, setup, permit, last.run_id), ""
 
     async def finish_lost(self, visitor: Visitor, conversation_id: str, run_id: str) -> LiveRun:
         """Finish the answer of a run that was lost with its process, for a page that watched it.
@@ -532,10 +530,7 @@ class Conversations:
             setup = await self.runs.set_up(conversation, request.choices, permit, (), resumed=True, before=before)
             begin = setup.agent.continue_answer if can_continue else setup.agent.answer
             run = begin(setup.context, options=setup.options, journal=setup.journal)
-            continues = last.note.run_id if can_continue else ""
-            live = self.runs.begin(run, setup, permit, resumed=True, continues=continues)
-            await run_to_completion(setup.journal.wait_for_first_write(run))
-            return live
+            return await self._resume(run, setup, permit, last.note.run_id if can_continue else "")
 
     async def edit(
         self, visitor: Visitor, conversation_id: str | None, entry_id: str, text: str, choices: Choices
@@ -584,7 +579,7 @@ class Conversations:
             found = [one for one in await self.store.find(conversation, ids=[entry_id]) if one.note.is_blind]
             if not found:
                 raise Conflict(MESSAGE_GONE)
-            if not is_hidden(found[0], conversation.votes):
+            if not has_hidden_model(found[0], conversation.votes):
                 raise Conflict(_("You have voted on these answers already."))
             ids = [*dict.fromkeys(found[0].note.compared)]
             models = {one.id: one.note.model for one in await self.store.find(conversation, ids=ids[:MOST_MODELS])}
@@ -699,6 +694,12 @@ class Conversations:
         """Begin the run of a new message."""
         run = setup.agent.run(_prompt_of(setup), context=setup.context, options=setup.options, journal=setup.journal)
         return self.runs.begin(run, setup, permit, is_beside=is_beside)
+
+    async def _resume(self, run: Run, setup: RunSetup, permit: AnswerPermit, continues: str = "") -> LiveRun:
+        """Begin a run that adds to the last turn. `continues` is the run whose text it continues."""
+        live = self.runs.begin(run, setup, permit, resumed=True, continues=continues)
+        await run_to_completion(setup.journal.wait_for_first_write(run))
+        return live
 
     async def _start(
         self,

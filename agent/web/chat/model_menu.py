@@ -82,17 +82,13 @@ class ApiKeys:
         loop = asyncio.get_running_loop()
         found.timer = loop.call_later(self._seconds, self.forget, owner, context=Context())
 
-    def forget(self, owner: str, provider: str | None = None) -> None:
-        """Drop one key, or all keys of the owner."""
-        found = self._by_owner.get(owner)
+    def forget(self, owner: str) -> None:
+        """Drop all keys of the owner."""
+        found = self._by_owner.pop(owner, None)
         if found is None:
             return
-        if provider is not None:
-            found.keys.pop(provider, None)
-        if provider is None or not found.keys:
-            del self._by_owner[owner]
-            if found.timer is not None:
-                found.timer.cancel()
+        if found.timer is not None:
+            found.timer.cancel()
         self.collect_soon()
 
     def collect_soon(self) -> None:
@@ -165,13 +161,13 @@ class ModelMenu:
     @classmethod
     def of(cls, settings: Settings, local: Models) -> Self:
         """Return the menu for a page with these settings."""
-        public, space = settings.public, settings.space
+        public = settings.public
         return cls(
             local,
             load_catalog(),
             key_seconds=settings.key_seconds,
             keys_taken=public is None or public.keys,
-            may_log_in=space is not None and space.login,
+            may_log_in=settings.has_login,
             lent=public.models if public else None,
             hides_addresses=public is not None,
         )

@@ -44,7 +44,7 @@ STORED = (ImageUrl, AudioUrl, DocumentUrl)
 
 @dataclass(frozen=True, slots=True)
 class SentFile:
-    """A file of a sent message, with the name under which it was attached, if that was kept."""
+    """A file for the composer, of a sent message or from a link, with the name under which it was attached."""
 
     name: str
     data: bytes

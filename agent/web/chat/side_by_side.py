@@ -190,7 +190,7 @@ async def _turn_of(
     return turn
 
 
-def is_hidden(entry: Entry, votes: Iterable[Vote]) -> bool:
+def has_hidden_model(entry: Entry, votes: Iterable[Vote]) -> bool:
     """Return True if the name of the model that answers this message is hidden: the visitor has not voted."""
     return entry.note.is_blind and all(vote.message not in entry.note.compared for vote in votes)
 
@@ -205,7 +205,7 @@ def with_columns(
         others = [to_turns(answer)[-1] for answer in answers]
         named = [replace(one, model_name=name_of(one.model) if one.model else "") for one in others]
         both = tuple(turn if _is_same(one, turn) else one for one in named)
-        return replace(turn, columns=both if answers else turn.columns, is_blind=is_hidden(user, votes))
+        return replace(turn, columns=both if answers else turn.columns, is_blind=has_hidden_model(user, votes))
 
     return [stored(turn, turn.user) if turn.user else turn for turn in turns]
 

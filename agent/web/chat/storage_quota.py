@@ -135,14 +135,11 @@ class StorageQuota:
                 break
             if owner in tried or self._reserved[owner]:
                 continue
-            conversations = await self._conversations(owner)
-            if conversations and not any([await self._is_answered(conversation) for conversation in conversations]):
+            conversations, would_lose = await self._conversations(owner), self._store.runs.would_lose
+            if conversations and not any([self._is_in_use(one.id) or await would_lose(one) for one in conversations]):
                 found[owner] = conversations
                 missing -= size + files.get(owner, 0)
         return found if missing <= 0 else {}
-
-    async def _is_answered(self, conversation: Conversation) -> bool:
-        return self._is_in_use(conversation.id) or await self._store.runs.would_lose(conversation)
 
     async def _conversations(self, owner: str) -> Sequence[Conversation]:
         """Return all conversations of a guest. Each has an expiry."""

@@ -22,7 +22,7 @@ VIEW_BYTES = 4_000_000
 TEMPORARY_GONE = _("The temporary chat is over, so this message was not sent. Your text stays here.")
 
 
-async def conversation_of(
+async def get_or_begin(
     store: HistoryStore, conversation_id: str | None, owner: str, message: MessageId = NO_MESSAGE_ID
 ) -> Conversation:
     """Return the stored conversation, or a new one that begins with this message if there is none.

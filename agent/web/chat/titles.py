@@ -84,15 +84,8 @@ def without_number(title: str) -> str:
     return found["name"] if found else title
 
 
-def next_title(title: str, others: Iterable[str]) -> str:
-    """Return the title with the number that follows the highest one of `others` with the same name, and 1 for none."""
-    name = without_number(title)
-    numbers = [_number_of(other) for other in (title, *others) if without_number(other) == name]
-    return f"{name} ({max(numbers) + 1})"
-
-
 class NumberedTitles:
-    """The titles of chats that there were before an import. Owns the highest number of each name."""
+    """The titles of chats that there were before an import or a copy. Owns the highest number of each name."""
 
     def __init__(self, titles: Collection[str]) -> None:
         self._taken, self._highest = frozenset(titles), dict[str, int]()
@@ -100,7 +93,7 @@ class NumberedTitles:
             self._count(title)
 
     def title_for(self, title: str) -> str:
-        """Return the title of an imported chat: with the next number if there was a chat with this one."""
+        """Return the title of a new chat: with the next number if there was a chat with this one."""
         if title in self._taken:
             name = without_number(title)
             title = f"{name} ({self._highest[name] + 1})"

@@ -188,13 +188,10 @@ def unanswered_tool_calls(bubbles: Sequence[TurnBubble]) -> list[Call]:
 
 
 def fold_responses(
-    bubbles: list[TurnBubble], responses: Iterable[Response], said_at: Iterable[float] = UNSEEN_TIMES, *, since: int = 0
+    bubbles: list[TurnBubble], responses: Iterable[Response], said_at: Iterable[float] = UNSEEN_TIMES
 ) -> None:
-    """Add responses to their bubbles. `is_type_switched` alone decides where a new bubble begins.
-
-    The bubbles from number `since` on are those of the same run: see `AddedBubbles`.
-    """
-    added = AddedBubbles(bubbles, since)
+    """Add responses of one run to their bubbles. `is_type_switched` alone decides where a new bubble begins."""
+    added = AddedBubbles(bubbles)
     for response, at in zip(responses, said_at, strict=False):
         added.fold(response, at)
 
@@ -289,10 +286,8 @@ def _folded(messages: Iterable[ModelMessage]) -> list[TurnBubble]:
     return bubbles
 
 
-def to_turns(
-    entries: Sequence[Entry], *, running: str | None = None, replies: Mapping[QuestionId, str] | None = None
-) -> list[ConversationTurn]:
-    """Return stored entries as turns. A turn without an ending was lost, unless it belongs to the run `running`.
+def to_turns(entries: Sequence[Entry], *, replies: Mapping[QuestionId, str] | None = None) -> list[ConversationTurn]:
+    """Return stored entries as turns. A turn without an ending was lost.
 
     `replies` are replies to questions. Those to the last turn count if that is suspended.
     """
@@ -304,12 +299,9 @@ def to_turns(
         # A resumed or continued turn has several runs and ended with the last one.
         ends = {entry.note.run_id: entry.note for entry in group if entry.note.ended}
         last = group[-1].note.run_id
-        note = ends.get(last, None if last == running else NO_ENDING)
-        if note is not None:
-            note = with_earlier_figures(note, [end for run, end in ends.items() if run != last])
-        if note is not None:
-            fold_responses(bubbles, map(BubbleMarker(), _error(note)))
-        open_ = group is groups[-1] and note is not None and note.ended == "suspended"
+        note = with_earlier_figures(ends.get(last, NO_ENDING), [end for run, end in ends.items() if run != last])
+        fold_responses(bubbles, map(BubbleMarker(), _error(note)))
+        open_ = group is groups[-1] and note.ended == "suspended"
         given = {question.call: text for question, text in (replies or {}).items() if question.run == last}
         seconds = [one for end in ends.values() if end.timings for one in end.timings.reasoning]
         out.append(

@@ -222,10 +222,7 @@ class ChatViews:
                 conversation, entries, has_earlier = await newest_entries(self._store, owner, conversation_id, window)
             except NotFound:
                 return ChatView(is_missing=True)
-            around, columns = (
-                await self._around(conversation, entries),
-                await columns_of(self._store, conversation, entries),
-            )
+            around, columns = await self._beside(conversation, entries)
             before, live = live, await self._running.get(conversation_id, owner)
             if live is before:
                 break  # otherwise an answer has begun or ended meanwhile, and the entries can lack its end
@@ -261,8 +258,7 @@ class ChatViews:
         if not any(map(is_prompt, await self._store.find(conversation, ids=[before]))):
             raise NotFound(NO_ENTRY)
         entries, has_earlier = await entries_before(self._store, replace(conversation, head_id=before), window + 1)
-        columns = await columns_of(self._store, conversation, entries)
-        turns = await self._turns(conversation, entries, await self._around(conversation, entries), columns)
+        turns = await self._turns(conversation, entries, *await self._beside(conversation, entries))
         turns = with_summary(turns, conversation.summary)
         return ChatView(turns=turns[:-1], has_earlier=has_earlier)
 
@@ -316,11 +312,7 @@ class ChatViews:
             conversation, entries, _ = await newest_entries(self._store, live.owner, live.conversation_id, WINDOW)
             if live.is_end_stored == is_stored:
                 break  # otherwise it is not known whether the entries have the end
-        around, columns = (
-            await self._around(conversation, entries),
-            await columns_of(self._store, conversation, entries),
-        )
-        shown = around, columns, self._name_of
+        shown = *await self._beside(conversation, entries), self._name_of
         return await TURNS.run(_running_turn, live, conversation, entries, *shown, is_stored=is_stored)
 
     async def _turns(
@@ -339,15 +331,16 @@ class ChatViews:
 
         return await TURNS.run(turns)
 
-    async def _around(self, conversation: Conversation, shown: Sequence[Entry]) -> Sequence[Entry]:
-        """Return the versions of the shown questions, and what follows the last entry: the first ones of many bytes.
+    async def _beside(self, conversation: Conversation, shown: Sequence[Entry]) -> tuple[Sequence[Entry], Columns]:
+        """Return the versions of the shown questions with what follows the last entry, and the columns of the answers.
 
-        A conversation without branches has no versions, and needs no read.
+        Of many bytes, the versions are the first ones. A conversation without branches has none, and needs no read.
         """
-        if not conversation.branches:
-            return ()
-        places = {entry.parent_id for entry in shown if is_prompt(entry)}
-        return await self._store.find(conversation, after={*places, conversation.head_id}, most_bytes=VIEW_BYTES)
+        around: Sequence[Entry] = ()
+        if conversation.branches:
+            places = {entry.parent_id for entry in shown if is_prompt(entry)} | {conversation.head_id}
+            around = await self._store.find(conversation, after=places, most_bytes=VIEW_BYTES)
+        return around, await columns_of(self._store, conversation, shown)
 
 
 def _running_turn(

@@ -1,12 +1,13 @@
 """Gradio's queue for the calls of programs, with bounds: nobody takes all its slots or memory, and it never stops.
 
+Only programs use it and its streams: an event of the page is answered at once.
+
 Cookies are free, so a share per visitor is not enough. A network address can therefore have at most as many events as
 there are free slots. This is half of all slots if the address is alone, a third if one other address takes its full
 share, and so on. Hundreds of people behind one address still have room, and others always find free slots.
 
 Gradio keeps a message list of unlimited length for each session, and runs a limited number of events at once. Its
-processing loop ends for good if anything raises inside it. See https://github.com/gradio-app/gradio/issues/13154. The
-page's own events wait in no queue.
+processing loop ends for good if anything raises inside it. See https://github.com/gradio-app/gradio/issues/13154.
 """
 
 import asyncio
@@ -24,8 +25,11 @@ from gradio.exceptions import Error
 from gradio.queueing import Event, Queue
 from gradio.server_messages import EventMessage, ProcessCompletedMessage, UnexpectedErrorMessage
 from gradio.utils import LRUCache, run_coro_in_background, set_task_name
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.web.client_address import client_address, has_full_share
+from agent.web.middleware.isolation import API, session_hash_of
+from agent.web.middleware.requests import refuse
 from agent.web.middleware.visitor_cookie import GUEST
 
 EVENTS_PER_VISITOR = 32
@@ -308,3 +312,77 @@ def _is_share_full(address: str, events: Collection[Event], slots: int, always: 
     """Return True if an address has its full share of these events."""
     mine = sum(client_address(event.request.scope) == address for event in events)
     return has_full_share(mine, free=slots - len(events), always=always)
+
+
+CLOSING = b'"msg":"close_stream"'
+SETTLE_SECONDS = 0.15
+"""Seconds until a program is assumed to have read that its stream closes. Only a join within this time waits."""
+IDLE_SECONDS = 1.0
+"""Seconds without an event after which a stream ends."""
+
+
+class EventStreamMiddleware:
+    """Middleware behind the isolation middleware: prevents lost events while a stream closes, and ends idle streams.
+
+    Gradio ends a stream when no event of its session is pending, and tells the program so. A message sent at that
+    moment is queued, but the program still believes that its stream is open, opens no new one, and waits for ever. So
+    the answer to a join request waits until the program has read that its stream is closed.
+
+    Gradio ends a stream only after the end of an event. A program that opens one at a process that has none of its
+    events, for example because a proxy has moved it there, would keep it for ever, and open none at the process that
+    gets its next event. So a stream ends after a second without an event. The stream of a session that the queue does
+    not know is refused: Gradio would start an answer and then fail with a traceback in the log.
+    """
+
+    def __init__(self, app: ASGIApp, events: BoundedQueue) -> None:
+        self._app, self._events = app, events
+        self._closed: OrderedDict[str, float] = OrderedDict()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, note when a stream closes, and delay the answers to joins that would overtake it."""
+        session = session_hash_of(scope)
+        is_join = scope.get("path") == f"{API}queue/join"  # the start of the app has no path
+        if session is not None and not is_join and scope.get("method") != "POST":  # the stream of an event
+            if not self._events.has_session(session):
+                await refuse(send, 404)
+                return
+            send = self._note_closing(session, send)
+            watch = asyncio.create_task(self._end_when_idle(session))
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                watch.cancel()
+            return
+        if session is not None and is_join:
+            send = self._delay_after_closing(session, send)
+        await self._app(scope, receive, send)
+
+    async def _end_when_idle(self, session: str) -> None:
+        """End the stream of a session that is idle at two looks, half a second apart."""
+        was_idle = False
+        while True:
+            await asyncio.sleep(IDLE_SECONDS / 2)
+            is_idle = self._events.is_idle(session)
+            if is_idle and was_idle:
+                self._events.end_stream(session)
+            was_idle = is_idle
+
+    def _note_closing(self, session: str, send: Send) -> Send:
+        async def send_and_note(message: Message) -> None:
+            if CLOSING in message.get("body", b""):
+                now = monotonic()
+                self._closed[session] = now
+                self._closed.move_to_end(session)
+                while now - next(iter(self._closed.values())) > SETTLE_SECONDS:
+                    self._closed.popitem(last=False)
+            await send(message)
+
+        return send_and_note
+
+    def _delay_after_closing(self, session: str, send: Send) -> Send:
+        async def delayed_send(message: Message) -> None:
+            if message["type"] == "http.response.start" and (closed := self._closed.get(session)):
+                await asyncio.sleep(max(0.0, closed + SETTLE_SECONDS - monotonic()))
+            await send(message)
+
+        return delayed_send

@@ -21,11 +21,10 @@ from agent.errors import AgentError, InputError, Limited, StoreUnavailable, file
 from agent.history import new_id
 from agent.i18n.text import _
 from agent.system.threads import UPLOADS
-from agent.web.file_names import given_name, stored_name
 from agent.web.heavy_work import RequestLimit
 from agent.web.middleware.isolation import API, visitor_id_of
 from agent.web.middleware.requests import declared_bytes, payer_of
-from agent.web.unsent_files import MB, UnsentFiles, delete
+from agent.web.unsent_files import MB, UnsentFiles, delete, given_name, stored_name
 
 FIELD = "files"
 """The form field that holds files. Other fields are read and dropped."""

@@ -72,7 +72,7 @@ class ChatApi:
             requested_choices("" if model is None else model, options, elsewhere="new"),
             request.request.scope,
         )
-        return await send_message(self._conversations, session.visitor, session.conversation, message, choices, scope)
+        return await send_message(self._conversations, session, session.conversation, message, choices, scope)
 
 
 async def stream_answer(live: LiveRun) -> AsyncIterator[dict[str, Any]]:

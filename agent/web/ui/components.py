@@ -1,9 +1,12 @@
-"""Widget updates for a model and a run: pure functions."""
+"""Widget updates for a model, and the examples of an empty chat: pure functions."""
 
+import base64
 import html
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import date
+from pathlib import Path
 from typing import Any, Literal, cast
+from urllib.parse import quote
 
 import gradio as gr
 
@@ -16,7 +19,7 @@ from agent.providers.connection import Effort, is_off, nearest
 from agent.web.chat.attachments import AttachmentPlan, file_types, media_kinds, merge_refusals, merge_usual
 from agent.web.chat.choices import Choices, usual_temperature
 from agent.web.chat.model_menu import shown_name
-from agent.web.ui.examples import examples
+from agent.web.sending import EXAMPLE_FILES
 from agent.web.ui.layout import Widgets
 from agent.web.ui.page_text import WIDGETS
 
@@ -54,11 +57,11 @@ def no_updates() -> Updates:
 def shown_model(
     id_: str,
     label: str,
-    efforts: Sequence[Effort] = (),
-    translator: Translator = ENGLISH,
+    efforts: Sequence[Effort],
+    translator: Translator,
     *,
-    effort: Effort | None = None,
-    has_others: bool = False,
+    effort: Effort | None,
+    has_others: bool,
 ) -> dict[str, Any]:
     """Return what page.js shows and needs to know of the chosen model.
 
@@ -75,19 +78,19 @@ def shown_model(
     }
 
 
-def status_line(status: Status, translator: Translator = ENGLISH) -> str:
+def status_line(status: Status, translator: Translator) -> str:
     """Return the status line of a model that is loading, with a progress bar if the progress is known."""
     bar = "" if status.done is None else f'<progress max="1" value="{status.done:.3f}"></progress>'
     return f'<p class="{status.phase}" role="status">{html.escape(translator(status.text))} {bar}</p>'
 
 
-def storage_line(translator: Translator = ENGLISH) -> str:
+def storage_line(translator: Translator) -> str:
     """Return the line that the store is away."""
     sentence = translator(_("Nothing can be kept at the moment, so no message can be sent. This page tries it again."))
     return f'<p class="failed" role="status">{html.escape(sentence)}</p>'
 
 
-def offer(better: ModelSpec | None, translator: Translator = ENGLISH) -> str:
+def offer(better: ModelSpec | None, translator: Translator) -> str:
     """Return the button that offers a better model, or "" if there is none."""
     return (
         _button(translator(_("{model} is ready: switch to it", model=translator(shown_name(better))))) if better else ""
@@ -98,38 +101,13 @@ def _button(text: str) -> str:
     return f'<button type="button">{html.escape(text)}</button>'
 
 
-def widgets_for_model(
-    widgets: Widgets,
-    spec: ModelSpec | None,
-    chosen: Choices | None = None,
-    translator: Translator = ENGLISH,
-    *,
-    transcriber: Transcriber | None = None,
-    tools: Collection[str] = (),
-    has_web: bool = False,
-) -> Updates:
-    """Return the widgets that depend on the model.
-
-    These are the settings, the composer, the examples of the empty chat and the description of the model. They show
-    what was `chosen`, or else values that suit the model. `transcriber` extracts what the model cannot take, and
-    `tools` are the names of the tools here. `has_web`: the model can search the web.
-    """
-    empty: Updates = {widgets.composer.examples: examples(spec, translator, tools)}
-    if spec is None:
-        return empty | {widgets.composer.about: ""}
-    shown = settings_for_model(spec, chosen or Choices(), translator, transcriber=transcriber, has_web=has_web)
-    return {widgets.settings: shown} | composer_for_model(widgets, spec, translator, transcriber=transcriber) | empty
-
-
 def settings_for_model(
-    spec: ModelSpec,
-    chosen: Choices,
-    translator: Translator = ENGLISH,
-    *,
-    transcriber: Transcriber | None = None,
-    has_web: bool = False,
+    spec: ModelSpec, chosen: Choices, translator: Translator, *, transcriber: Transcriber | None, has_web: bool
 ) -> dict[str, Any]:
-    """Return what the settings show for a model, but for the system prompt. See `Settings`."""
+    """Return what the settings show for a model, but for the system prompt: the visitor's choices, or usual values.
+
+    `transcriber` extracts what the model cannot take. `has_web`: the model can search the web.
+    """
     can_reason, can_call = spec.reasoning, spec.tools != "none"
     always = _("This model always reasons.") if spec.always_reasons else _("This model has no visible reasoning.")
     fixed = spec.always_reasons or not can_reason
@@ -181,7 +159,7 @@ def composer_for_model(
     kinds = media_kinds(spec, extract_text=extract_text)
     takes = f'data-takes="{" ".join(kinds)}" data-accept="{",".join(file_types(kinds))}"'
     takes += " data-hears" if spec.audio else ""
-    return {widgets.composer.about: f"<p {takes}>{about}</p>"}
+    return {widgets.about: f"<p {takes}>{about}</p>"}
 
 
 def extraction_info(spec: ModelSpec, transcriber: Transcriber | None, translator: Translator = ENGLISH) -> str:
@@ -261,9 +239,9 @@ def key_panel(
     text = "".join(f"<p>{one}</p>" for one in paragraphs if one)
     text += f'<p class="problem" role="alert">{html.escape(problem)}</p>' if problem else ""
     return {
-        widgets.composer.keys.said: gr.HTML(text, visible=bool(text)),
-        widgets.composer.keys.key: _key_form(provider, translator) if missing and taken and provider else "",
-        widgets.composer.keys.forget: _button(translator.template(WIDGETS["forget_keys"])) if typed else "",
+        widgets.key_said: gr.HTML(text, visible=bool(text)),
+        widgets.key: _key_form(provider, translator) if missing and taken and provider else "",
+        widgets.key_forget: _button(translator.template(WIDGETS["forget_keys"])) if typed else "",
     }
 
 
@@ -294,3 +272,101 @@ def _missing_key(
     if login:
         log_in = translator(_("log in with {provider}", provider=provider.label))
         yield translator(_("Or {link} to use your own account.", link=f'<a href="{LOGIN}">{log_in}</a>'))
+
+
+MAX_EXAMPLES = 4
+ICON_PATHS = {  # each in a 24 x 24 box
+    "question": "M4 5h16v11H9l-5 4zM9 10h6",
+    "riddle": "M9 18h6M10 21h4M8 14a6 6 0 1 1 8 0c-1 1-1 2-1 2H9s0-1-1-2z",
+    "code": "M9 7l-5 5 5 5M15 7l5 5-5 5",
+    "table": "M4 5h16v14H4zM4 10h16M10 5v14",
+    "letter": "M4 20l1-4L16 5l3 3L8 19zM14 7l3 3",
+    "tiny_capital": "M4 5h16v11H9l-5 4zM9 10h6",
+    "tiny_list": "M4 6h2M4 12h2M4 18h2M9 6h11M9 12h11M9 18h11",
+    "tiny_code": "M9 7l-5 5 5 5M15 7l5 5-5 5",
+    "tiny_term": "M9 18h6M10 21h4M8 14a6 6 0 1 1 8 0c-1 1-1 2-1 2H9s0-1-1-2z",
+    "document": "M6 3h8l4 4v14H6zM14 3v4h4M9 12h6M9 16h6",
+    "tool": "M6 3h12v18H6zM9 7h6M9 12h1M14 12h1M9 16h1M14 16h1",
+    "preview": "M4 5h16v14H4zM4 9h16M7 7h.01M10 7h.01",
+    "sound": "M4 10v4h4l5 4V6L8 10zM16 9c2 2 2 4 0 6M18 6c4 4 4 8 0 12",
+}
+TITLES = {
+    "question": _("Ask a quick question"),
+    "riddle": _("Think through a riddle"),
+    "code": _("Write a little code"),
+    "table": _("Draw up a table"),
+    "letter": _("Polish a sentence"),
+    "tiny_capital": _("Ask for a capital"),
+    "tiny_list": _("Get a short list"),
+    "tiny_code": _("Write a little code"),
+    "tiny_term": _("Explain a term"),
+    "picture": _("Read a chart"),
+    "sound": _("Listen to a sound"),
+    "document": _("Ask about a document"),
+    "tool": _("Calculate with a tool"),
+    "preview": _("Build a small web page"),
+}
+TEXTS = {
+    "question": _("What is the capital of France? Answer in one word."),
+    "riddle": _("A bat and a ball cost 1.10 together. The bat costs 1.00 more than the ball. What does the ball cost?"),
+    "code": _("Write a Python function that reverses a string."),
+    "table": _("Make a table of three planets and how many moons each has."),
+    "letter": _("Say this more politely: Your package is late, wait."),
+    # Not translated: the tiny model answered 13 of 16 translations wrongly.
+    "tiny_capital": "What is the capital of Japan?",
+    "tiny_list": "Name three fruits.",
+    "tiny_code": "Write a Python function that adds two numbers.",
+    "tiny_term": "What is photosynthesis?",
+    "picture": _("Which month had the most rain, and how much?"),
+    "sound": _("What do you hear? Do the notes rise or fall?"),
+    "document": _("When must it be quiet in this house, and what does a lost key cost?"),
+    "tool": _("How much is 1234.56 * 78.9? Use the calculator."),
+    "preview": _("Write a web page in one HTML file, with a button that counts its clicks."),
+}
+NEEDED_TOOL = "calculate"
+"""The tool of the example with a tool."""
+
+
+def examples(spec: ModelSpec | None, translator: Translator, tools: Collection[str] = ()) -> str:
+    """Return buttons for the examples, as HTML. The value of a button is its message, and it names its file.
+
+    `tools` are the names of the tools here. The example with a tool has `data-tools`: it lets the model use them.
+    """
+    buttons = "".join(
+        f'<button type="button" class="example" value="{html.escape(translator(TEXTS[name]))}"'
+        f"{f' data-file={name}' if name in EXAMPLE_FILES else ''}{' data-tools' if name == 'tool' else ''}>"
+        f'<img alt="" src="{html.escape(_example_icon(name))}" />{html.escape(translator(TITLES[name]))}</button>'
+        for name in _example_names(spec, tools)
+    )
+    name = html.escape(translator(_("Examples")))
+    return f'<div role="group" aria-label="{name}">{buttons}</div>'
+
+
+def _example_names(spec: ModelSpec | None, tools: Collection[str]) -> list[str]:
+    is_able = spec is not None and spec.tools != "none"
+    possible = {
+        "picture": spec is not None and spec.image,
+        "sound": spec is not None and spec.audio,
+        "document": is_able,
+        "tool": is_able and NEEDED_TOOL in tools,
+        "preview": is_able,
+    }
+    names = [name for name, is_possible in possible.items() if is_possible]
+    if spec is not None and spec.examples:  # a tiny model: only examples that it has been seen to answer correctly
+        names += ["tiny_capital", "tiny_list", "tiny_code", "tiny_term"]
+    elif spec is not None and spec.tools == "none":
+        names += ["question", "letter"]
+    else:
+        names += ["question", "riddle" if spec is not None and spec.reasoning else "letter", "code", "table"]
+    return names[:MAX_EXAMPLES]
+
+
+def _example_icon(name: str) -> str:
+    """Return a data URL, because files in Gradio's cache belong to the visitor who uploaded them."""
+    if name == "picture":
+        return "data:image/png;base64," + base64.b64encode(Path(EXAMPLE_FILES[name]).read_bytes()).decode()
+    svg = (
+        "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 24 24' fill='none' stroke='#6d73f0' stroke-width='1.7' "
+        f"stroke-linecap='round' stroke-linejoin='round'><path d='{ICON_PATHS[name]}'/></svg>"
+    )
+    return "data:image/svg+xml," + quote(svg)

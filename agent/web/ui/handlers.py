@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, cast
 from weakref import WeakValueDictionary
@@ -12,67 +12,30 @@ import gradio as gr
 from agent.errors import AgentError
 from agent.models.catalog import ModelSpec
 from agent.models.families import LONGEST_NAME
-from agent.providers.connection import preload
+from agent.providers.connection import efforts, preload
 from agent.system.request_queue import acting_for
 from agent.web.chat.attachments import AttachmentPlan, plan_attachments
-from agent.web.chat.choices import text_of
+from agent.web.chat.choices import can_search, text_of
 from agent.web.chat.conversations import Conversations
-from agent.web.chat.system_prompt import adapt_prompt, own_prompt
+from agent.web.chat.system_prompt import adapt_prompt, default_prompt, own_prompt
 from agent.web.heavy_work import RequestLimit, TooManyRequests
 from agent.web.sending import owns_files
 from agent.web.ui.components import (
     Updates,
     composer_for_model,
+    examples,
     extraction_info,
+    key_panel,
     no_updates,
+    offer,
     render_attachments,
+    settings_for_model,
+    shown_model,
+    status_line,
+    storage_line,
 )
 from agent.web.ui.layout import Widgets
-from agent.web.ui.model_widgets import ModelWidgets
 from agent.web.ui.page_sessions import PageSession, PageSessions
-
-
-class KeyHandlers:
-    """One method per event. They are coroutines, because the timers of keys run in the event loop of the server."""
-
-    def __init__(self, conversations: Conversations, sessions: PageSessions, widgets: ModelWidgets) -> None:
-        self._conversations, self._sessions, self._widgets = conversations, sessions, widgets
-
-    async def key_typed(self, key: str, model: str | None, request: gr.Request) -> Updates:
-        """Store a key for the chosen model's provider in memory, and always empty the box."""
-        session = self._sessions.get(request)
-        spec = self._conversations.model_for(session.owner, model)
-        provider, problem = self._conversations.models.provider(spec) if spec else None, ""
-        if provider is not None and self._conversations.models.accepts_keys:
-            try:
-                self._conversations.models.keys.put(session.owner, provider.id, key or "")
-            except AgentError as error:
-                problem = session.translator(error.text)
-        return (
-            self._widgets.menu(session, spec)
-            | await self._widgets.name(session, spec)
-            | self._widgets.keys(session, spec, problem)
-        )
-
-    async def key_forgotten(self, model: str | None, request: gr.Request) -> Updates:
-        """Forget all keys that this visitor typed."""
-        session = self._sessions.get(request)
-        self._conversations.models.keys.forget(session.owner)
-        spec = self._conversations.model_for(session.owner, model)
-        return (
-            self._widgets.menu(session, spec)
-            | await self._widgets.name(session, spec)
-            | self._widgets.keys(session, spec)
-        )
-
-    async def still_here(self, model: str | None, request: gr.Request) -> Updates:
-        """Keep the visitor's keys alive. An open page calls this; without it they are forgotten."""
-        session, keys = self._sessions.get(request), self._conversations.models.keys
-        keys.keep_alive(session.owner)
-        if keys.has_any(session.owner):
-            return no_updates()  # change nothing, because another key may be half typed
-        return self._widgets.keys(session, self._conversations.model_for(session.owner, model))
-
 
 MAX_CHECKED_MESSAGES = 4
 """Messages with files checked at the same time. The files of one can be twice the largest upload."""
@@ -91,7 +54,7 @@ class AttachmentHandlers:
         """Switch the text extraction from images and audio, which changes the files that can be attached."""
         session, on = self._sessions.get(request), panel.get("extract_text") is True
         self._conversations.remembered.put(
-            session.visitor, replace(self._conversations.choices(session.owner), extract_text=on)
+            session, replace(self._conversations.choices(session.owner), extract_text=on)
         )
         spec = self._conversations.model_for(session.owner, model)
         if on:
@@ -113,26 +76,25 @@ class AttachmentHandlers:
         files = [Path(str(file)) for file in (value or {}).get("files") or []]
         assert request.request is not None
         if spec is None or not files or not owns_files(list(map(str, files)), request.request.scope):
-            return {self._widgets.composer.attached: ""}
+            return {self._widgets.attached: ""}
         try:
             if self._check_limit is not None:
-                visitor = session.visitor
-                self._check_limit.count("" if visitor.guest else visitor.owner, visitor.address)
+                self._check_limit.count("" if session.guest else session.owner, session.address)
         except TooManyRequests as error:
             refused = AttachmentPlan(name="", outcome="refused", text=error.text)
-            return {self._widgets.composer.attached: render_attachments([refused], session.translator, {})}
+            return {self._widgets.attached: render_attachments([refused], session.translator, {})}
         with acting_for(session.owner):
             plans = await self._plans(files, spec, session, panel.get("extract_text") is True)
         others = {spec.id: spec for plan in plans for spec in plan.others}.values()
         models, translator = self._conversations.models, session.translator
         missing = {spec.id: translator(models.missing(session.owner, spec, session.login)) for spec in others}
-        return {self._widgets.composer.attached: render_attachments(plans, translator, missing)}
+        return {self._widgets.attached: render_attachments(plans, translator, missing)}
 
     async def _plans(
         self, files: list[Path], spec: ModelSpec, session: PageSession, extract_text: bool
     ) -> list[AttachmentPlan]:
         """Plan the files when it is their turn: one message per visitor at a time, and a few in total."""
-        visitor_lock = self._visitor_locks.setdefault(session.visitor.rate_limit_key, asyncio.Lock())
+        visitor_lock = self._visitor_locks.setdefault(session.rate_limit_key, asyncio.Lock())
         most, menu = (
             self._conversations.settings.max_upload_bytes,
             self._conversations.models.choosable(session.owner, session.login),
@@ -151,8 +113,8 @@ class AttachmentHandlers:
 class Handlers:
     """One method per event of the page with these `widgets`. Each returns the widgets that it changes.
 
-    The page asks routes for what is about the chat. `guest_token` returns the token with which a guest's page asks
-    them.
+    They are coroutines, because the timers of keys run in the event loop of the server. The page asks routes for what
+    is about the chat. `guest_token` returns the token with which a guest's page asks them.
     """
 
     def __init__(
@@ -162,27 +124,25 @@ class Handlers:
         guest_token: Callable[[str], str] = str,
     ) -> None:
         self._conversations, self.widgets, self._guest_token = conversations, widgets, guest_token
-        self._sessions = PageSessions()
+        self._models, self._sessions = conversations.models, PageSessions()
         self.attaching = AttachmentHandlers(conversations, self._sessions, widgets)
-        self._model = ModelWidgets(conversations, widgets)
-        self.keys = KeyHandlers(conversations, self._sessions, self._model)
 
     async def page_loaded(self, request: gr.Request) -> Updates:
         """Return the settings and the models for a loaded page, and a guest's token."""
         await self._conversations.storage.check()
         session = self._sessions.get(request)
-        self._conversations.models.keys.keep_alive(session.owner)
+        self._models.keys.keep_alive(session.owner)
         if self._conversations.choices(session.owner).extract_text:
             await self._conversations.transcriber.check_models()
         token = self._guest_token(session.owner) if session.guest else ""
-        loaded: Updates = {self.widgets.chat.view: {"guest": token}, self.widgets.timer: self._model.timer()}
+        loaded: Updates = {self.widgets.view: {"guest": token}, self.widgets.timer: self._timer()}
         return loaded | await self._remembered(session)
 
     async def look(self, request: gr.Request) -> Updates:
         """Look whether the store is there, after a route has said that it is away."""
         await self._conversations.storage.check()
-        notice = self._model.notice(self._sessions.get(request))
-        return {self.widgets.chat.notice: notice, self.widgets.timer: self._model.timer()}
+        notice = self._notice(self._sessions.get(request))
+        return {self.widgets.notice: notice, self.widgets.timer: self._timer()}
 
     async def settings_deleted(self, request: gr.Request) -> Updates:
         """Return the settings of a new visitor, because what this one has set is deleted."""
@@ -191,7 +151,7 @@ class Handlers:
     async def _remembered(self, session: PageSession) -> Updates:
         """Return all settings and the models, as the server remembers them."""
         spec = self._conversations.model_for(session.owner, None)
-        return self._model.menu(session, spec) | await self._model.for_model(session, spec)
+        return self._menu(session, spec) | await self._for_model(session, spec)
 
     async def refresh_models(self, model: str | None, request: gr.Request) -> Updates:
         """Return the available models and the status of the loading one. Called every second until all are ready.
@@ -205,11 +165,11 @@ class Handlers:
         session = self._sessions.get(request)
         if self._conversations.storage.is_away:
             await self._conversations.storage.check()
-        timer: Updates = {self.widgets.timer: self._model.timer()}
-        if named := self._conversations.models.get(model):
-            return timer | self._model.menu(session, named, chosen=False)
+        timer: Updates = {self.widgets.timer: self._timer()}
+        if named := self._models.get(model):
+            return timer | self._menu(session, named, chosen=False)
         spec = self._conversations.model_for(session.owner, None)
-        shown = self._model.menu(session, spec) | await self._model.for_model(session, spec)
+        shown = self._menu(session, spec) | await self._for_model(session, spec)
         if spec is None:  # somebody may be typing a prompt
             del shown[self.widgets.settings]
         return timer | shown
@@ -226,20 +186,20 @@ class Handlers:
         session, model = self._sessions.get(request), text_of(model, LONGEST_NAME + 1)
         former = text_of(cast(dict[str, object], before).get("id")) if isinstance(before, dict) else ""
         try:
-            spec = self._conversations.models.find(model.strip())
+            spec = self._models.find(model.strip())
             problem = ""
         except AgentError as error:
             problem = session.translator(error.text)
             spec = self._conversations.model_for(session.owner, None)
         settings, former = self._conversations.settings, former or self._conversations.choices(session.owner).model
-        specs = self._conversations.models.specs_with(former)
+        specs = self._models.specs_with(former)
         if spec is not None:
-            self._conversations.choose_model(session.visitor, spec, session.translator)
+            self._conversations.choose_model(session, spec, session.translator)
             asyncio.get_running_loop().run_in_executor(None, preload, spec.dialect)  # while the question is typed
         # The list has that value already, or a newer one, which must stay.
         new = spec is None or spec.id != model
-        shown = self._model.menu(session, spec, chosen=new) | await self._model.for_model(session, spec)
-        shown[self.widgets.composer.chosen] |= {"asked": model, "problem": problem}
+        shown = self._menu(session, spec, chosen=new) | await self._for_model(session, spec)
+        shown[self.widgets.chosen] |= {"asked": model, "problem": problem}
         own, changed = own_prompt(text_of(panel.get("system_message")), settings, specs), shown[self.widgets.settings]
         if own is not None:
             changed["system_message"] = adapt_prompt(own, settings, spec, specs, session.translator)
@@ -249,13 +209,123 @@ class Handlers:
 
     async def list_models(self, model: str | None, request: gr.Request) -> Updates:
         """Return the models that can be chosen. The page asks for them when the visitor opens the list."""
-        return self._model.listed(self._sessions.get(request), model)
+        session = self._sessions.get(request)
+        spec = self._conversations.model_for(session.owner, model)
+        entries = self._models.listed(session.owner, spec, session.login, session.translator)
+        return {self.widgets.view: {"models": [asdict(entry) for entry in entries]}}
 
     async def switch(self, request: gr.Request) -> Updates:
         """Select the better model that has become available."""
-        session, spec = self._sessions.get(request), self._conversations.models.find("")
+        session, spec = self._sessions.get(request), self._models.find("")
         if spec is not None:
             self._conversations.remembered.put(
-                session.visitor, replace(self._conversations.choices(session.owner), model=spec.id)
+                session, replace(self._conversations.choices(session.owner), model=spec.id)
             )
-        return self._model.menu(session, spec) | await self._model.for_model(session, spec)
+        return self._menu(session, spec) | await self._for_model(session, spec)
+
+    async def key_typed(self, key: str, model: str | None, request: gr.Request) -> Updates:
+        """Store a key for the chosen model's provider in memory, and always empty the box."""
+        session = self._sessions.get(request)
+        spec = self._conversations.model_for(session.owner, model)
+        provider, problem = self._models.provider(spec) if spec else None, ""
+        if provider is not None and self._models.accepts_keys:
+            try:
+                self._models.keys.put(session.owner, provider.id, key or "")
+            except AgentError as error:
+                problem = session.translator(error.text)
+        return self._menu(session, spec) | await self._name(session, spec) | self._keys(session, spec, problem)
+
+    async def key_forgotten(self, model: str | None, request: gr.Request) -> Updates:
+        """Forget all keys that this visitor typed."""
+        session = self._sessions.get(request)
+        self._models.keys.forget(session.owner)
+        spec = self._conversations.model_for(session.owner, model)
+        return self._menu(session, spec) | await self._name(session, spec) | self._keys(session, spec)
+
+    async def still_here(self, model: str | None, request: gr.Request) -> Updates:
+        """Keep the visitor's keys alive. An open page calls this; without it they are forgotten."""
+        session, keys = self._sessions.get(request), self._models.keys
+        keys.keep_alive(session.owner)
+        if keys.has_any(session.owner):
+            return no_updates()  # change nothing, because another key may be half typed
+        return self._keys(session, self._conversations.model_for(session.owner, model))
+
+    # Updates of the widgets that depend on the chosen model
+
+    def _menu(self, session: PageSession, spec: ModelSpec | None, *, chosen: bool = True) -> Updates:
+        """Return the chosen model, the status of a loading one, and the offer of a better one.
+
+        Without `chosen` the choice stays as it is.
+        """
+        better = self._conversations.better_model(session.owner, spec.id if spec else "")
+        named: Updates = {self.widgets.model: spec.id if spec else None} if chosen else {}
+        return named | {
+            self.widgets.notice: self._notice(session),
+            self.widgets.switch: offer(better, session.translator),
+        }
+
+    def _notice(self, session: PageSession) -> str:
+        """Return the line above the chat: that the store is away, or the status of a loading model."""
+        if self._conversations.storage.is_away:
+            return storage_line(session.translator)
+        settled, status = self._models.is_settled, self._models.local.status
+        return "" if settled else status_line(status, session.translator)
+
+    def _timer(self) -> gr.Timer:
+        """Return the timer of the page, which asks again until the store is there and all models are loaded."""
+        return gr.Timer(active=self._conversations.storage.is_away or not self._models.is_settled)
+
+    async def _for_model(self, session: PageSession, spec: ModelSpec | None) -> Updates:
+        """Return all widgets that depend on the chosen model, with the visitor's settings that the model supports."""
+        chosen, settings = self._conversations.choices(session.owner), self._conversations.settings
+        translator, widgets = session.translator, self.widgets
+        usual = prompt = default_prompt(settings, spec, translator)
+        if chosen.system_message is not None:
+            specs = self._models.specs_with(chosen.model)
+            prompt = adapt_prompt(chosen.system_message, settings, spec, specs, translator)
+        panel: dict[str, Any] = {"about": {}}
+        shown: Updates = {widgets.about: "", widgets.settings: panel}
+        shown[widgets.examples] = examples(spec, translator, [tool.name for tool in self._conversations.tools])
+        if spec is not None:
+            transcriber = self._conversations.transcriber if chosen.extract_text else None
+            has_web = can_search(settings, spec)
+            panel |= settings_for_model(spec, chosen, translator, transcriber=transcriber, has_web=has_web)
+            shown |= composer_for_model(widgets, spec, translator, transcriber=transcriber)
+        panel["system_message"] = prompt
+        panel["about"] |= {"system_message": {"usual": usual}}
+        return shown | await self._name(session, spec) | self._keys(session, spec)
+
+    async def _name(self, session: PageSession, spec: ModelSpec | None) -> Updates:
+        """Return the name of the chosen model, with what is needed for it, and its efforts."""
+        if spec is None:
+            return {self.widgets.chosen: {}}
+        entries = self._models.listed(session.owner, spec, session.login, session.translator)
+        entry = next(one for one in entries if one.id == spec.id)
+        accepted = await asyncio.to_thread(efforts, spec) if self._models.provider(spec) else ()
+        shown = shown_model(
+            *(entry.id, entry.full_label, accepted, session.translator),
+            effort=self._conversations.choices(session.owner).effort,
+            has_others=any(one.id != spec.id and not one.missing for one in entries),
+        )
+        return {self.widgets.chosen: shown}
+
+    def _keys(self, session: PageSession, spec: ModelSpec | None, problem: str = "") -> Updates:
+        """Return the widgets of the panel for a key, with the `problem` of one that was just typed."""
+        models = self._models
+        provider = models.provider(spec) if spec else None
+        typed = provider is not None and models.keys.get(session.owner, provider.id) is not None
+        missing = spec is not None and models.key_missing(session.owner, spec, session.login)
+        login = None if spec is None or not models.may_log_in(spec) else "done" if session.login else "possible"
+        panel = key_panel(
+            self.widgets,
+            spec,
+            provider,
+            missing=missing,
+            typed=typed,
+            taken=models.accepts_keys,
+            own=models.own_keys_only,
+            login=login,
+            problem=problem,
+            translator=session.translator,
+        )
+        return panel | {self.widgets.sign_of_life: gr.Timer(active=models.keys.has_any(session.owner))}

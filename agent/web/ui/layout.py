@@ -1,16 +1,15 @@
 """The layout of the page: its widgets and their places. `agent.web.ui.events` connects them."""
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
 
 from agent.i18n.translator import LANGUAGES, Translator
-from agent.web.gradio_compat.login import log_in_visitors
-from agent.web.ui.composer.component import Message
+from agent.settings import Settings
+from agent.web.gradio_compat.application import log_in_visitors
+from agent.web.ui.composer.component import Message, SettingsPanel
 from agent.web.ui.page_text import WIDGETS, keep_days, translated
-from agent.web.ui.settings.component import SettingsPanel
 
 CALLS = (
     "look",
@@ -36,62 +35,10 @@ LOCALES = {locale: locale for locale in LANGUAGES} | {"zh-CN": "zh", "zh-TW": "z
 """The page's language code by Gradio's locale."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChatWidgets:
-    """The widgets above the composer: the bar and the conversation.
-
-    live.js draws the conversation into `view`. The scripts call the server through it: each of `CALLS` is an event of
-    it, and its value is what the server tells the scripts.
-    """
-
-    notice: gr.HTML
-    switch: gr.HTML
-    view: gr.HTML
-
-
-@dataclass(frozen=True, slots=True)
-class Keys:
-    """The widgets of the key panel. `said` tells which key is missing or used. No value has what is typed."""
-
-    said: gr.HTML
-    key: gr.HTML
-    forget: gr.HTML
-
-
-@dataclass(frozen=True, slots=True)
-class ComposerWidgets:
-    """The composer, the model menu, and the texts around them.
-
-    `model` and `chosen` show nothing and have data: the id of the chosen model, which events send, and what
-    page.js is told of it.
-    """
-
-    keys: Keys
-    links: gr.HTML
-    attached: gr.HTML
-    box: Message
-    model: gr.HTML
-    chosen: gr.HTML
-    about: gr.HTML
-    examples: gr.HTML
-
-
-@dataclass(frozen=True, slots=True)
-class Widgets:
-    """All widgets of the page. `login` is there if visitors can log in."""
-
-    settings: SettingsPanel
-    login: gr.LoginButton | None
-    chat: ChatWidgets
-    composer: ComposerWidgets
-    timer: gr.Timer
-    sign_of_life: gr.Timer
-
-
 def i18n(days: float = 0) -> gr.I18n:
     """Return the texts of widgets that never change, in the form that Gradio sends to the browser.
 
-    See `agent.web.ui.page.build` for the `days`.
+    A conversation is deleted so many `days` after its last message; 0: never.
     """
     kept = keep_days(days)
     return gr.I18n(
@@ -107,35 +54,46 @@ def static(key: str) -> Any:
     return gr.I18n()(key)
 
 
-def lay_out(title: str, *, sign_of_life: float, login: bool, fleeting: bool, days: float) -> Widgets:
-    """Create the widgets of the page, inside a `gr.Blocks`. See `agent.web.ui.page.build` for the arguments.
+class Widgets:
+    """The widgets of the page, made inside a `gr.Blocks`. They hold no conversation.
 
-    Widgets hold no conversation.
+    live.js draws the conversation into `view`. The scripts call the server through it: each of `CALLS` is an event of
+    it, and its value is what the server tells the scripts. `model` and `chosen` show nothing and have data: the id of
+    the chosen model, which events send, and what page.js is told of it. `key_said` tells which key is missing or used,
+    and no value has what is typed. A page with a typed key calls the server at each tick of `sign_of_life`. `login` is
+    there if visitors can log in.
     """
-    view = gr.HTML(elem_id="chat", padding=False, html_template="", js_on_load=ON_LOAD, render=False)
-    with gr.Column(elem_id="page"):
-        _bar(title)
-        settings, button = _settings(login=login, days=days)  # here, where the focus comes to its button
-        chat = _chat(view)
-        composer = _composer()
-        if fleeting:
-            gr.HTML(f"<p>{static('fleeting')}</p>", elem_id="fleeting", padding=False)
-    return Widgets(
-        settings=settings,
-        login=button,
-        chat=chat,
-        composer=composer,
-        timer=gr.Timer(1.0, active=False),
-        sign_of_life=gr.Timer(sign_of_life, active=False),
-    )
 
-
-def _settings(*, login: bool, days: float) -> tuple[SettingsPanel, gr.LoginButton | None]:
-    with SettingsPanel(elem_id="settings") as settings:  # page.js draws it
-        button = _login_button() if login else None
-        if days:
-            gr.HTML(f"<p>{static('keep_days')}</p>", elem_id="keep-days", padding=False)
-    return settings, button
+    def __init__(self, settings: Settings) -> None:
+        with gr.Column(elem_id="page"):
+            _bar(settings.title)
+            self.settings = SettingsPanel(elem_id="settings")  # here, where the focus comes to its button
+            with self.settings:
+                self.login = _login_button() if settings.has_login else None
+                if settings.retention_days:
+                    gr.HTML(f"<p>{static('keep_days')}</p>", elem_id="keep-days", padding=False)
+            self.notice = gr.HTML(elem_id="notice", padding=False)
+            self.switch = gr.HTML(elem_id="switch", padding=False)  # page.js hears its button
+            gr.HTML(f"<p>{static('greeting')}</p>", elem_id="greeting", padding=False)
+            self.view = gr.HTML(elem_id="chat", padding=False, html_template="", js_on_load=ON_LOAD)
+            with gr.Column(elem_id="foot"):  # the box, and what is said above it
+                with gr.Column(elem_id="key"):
+                    self.key_said = gr.HTML(elem_id="key-said", padding=False, visible=False)
+                    self.key = gr.HTML(elem_id="key-box", padding=False)  # page.js hears its button, and the next one's
+                    self.key_forget = gr.HTML(elem_id="key-forget", padding=False)
+                gr.HTML('<div role="status"><ul></ul></div>', elem_id="links", padding=False)  # of composer.js
+                self.attached = gr.HTML(elem_id="attached", padding=False)
+                gr.HTML("<div></div>", elem_id="sending", padding=False)  # live.js writes into it
+                with gr.Column(elem_id="dock"):
+                    self.box = Message(elem_id="composer")  # shared.js draws into it
+            self.model = gr.HTML(html_template="", visible="hidden")
+            self.chosen = gr.HTML(html_template="", visible="hidden")
+            self.about = gr.HTML(elem_id="about", padding=False)
+            self.examples = gr.HTML(elem_id="examples", padding=False)
+            if settings.loses_history_on_restart:
+                gr.HTML(f"<p>{static('fleeting')}</p>", elem_id="fleeting", padding=False)
+        self.timer = gr.Timer(1.0, active=False)
+        self.sign_of_life = gr.Timer(settings.key_seconds / 6, active=False)
 
 
 def _login_button() -> gr.LoginButton:
@@ -153,45 +111,3 @@ def _bar(title: str) -> None:
         gr.HTML(f"<h1>{title}</h1>", elem_id="name", padding=False)
         gr.HTML('<button type="button" aria-label="Share"></button>', elem_id="share-chat", padding=False)  # chats.js
         gr.HTML('<button type="button" aria-label="Keyboard shortcuts">?</button>', elem_id="help", padding=False)
-
-
-def _chat(view: gr.HTML) -> ChatWidgets:
-    notice = gr.HTML(elem_id="notice", padding=False)
-    switch = gr.HTML(elem_id="switch", padding=False)  # page.js hears its button
-    gr.HTML(f"<p>{static('greeting')}</p>", elem_id="greeting", padding=False)
-    view.render()  # live.js draws into it
-    return ChatWidgets(notice=notice, switch=switch, view=view)
-
-
-def _keys() -> Keys:
-    with gr.Column(elem_id="key"):
-        return Keys(
-            said=gr.HTML(elem_id="key-said", padding=False, visible=False),
-            key=gr.HTML(elem_id="key-box", padding=False),  # page.js hears its button, and the next one's
-            forget=gr.HTML(elem_id="key-forget", padding=False),
-        )
-
-
-def _composer() -> ComposerWidgets:
-    with gr.Column(elem_id="foot"):  # the box, and what is said above it
-        keys = _keys()
-        # composer.js writes into the first one.
-        links = gr.HTML('<div role="status"><ul></ul></div>', elem_id="links", padding=False)
-        attached = gr.HTML(elem_id="attached", padding=False)
-        gr.HTML("<div></div>", elem_id="sending", padding=False)  # live.js writes into it
-        with gr.Column(elem_id="dock"):
-            box = Message(elem_id="composer")  # shared.js draws into it
-    model = gr.HTML(html_template="", visible="hidden")
-    chosen = gr.HTML(html_template="", visible="hidden")
-    about = gr.HTML(elem_id="about", padding=False)
-    examples = gr.HTML(elem_id="examples", padding=False)
-    return ComposerWidgets(
-        keys=keys,
-        links=links,
-        attached=attached,
-        box=box,
-        model=model,
-        chosen=chosen,
-        about=about,
-        examples=examples,
-    )

@@ -8,16 +8,15 @@ they import as `texts`.
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from agent.i18n.translator import LANGUAGES
-from agent.web.ui.composer.component import Composer
+from agent.web.ui.composer.component import Composer, SettingsPanel
 from agent.web.ui.page_text import SCRIPTS, translated
-from agent.web.ui.settings.component import SettingsPanel
 from agent.web.ui.theme import style
 from agent.web.ui.transcript.component import Transcript
 
@@ -31,7 +30,6 @@ LAZY = tuple(
         "models",
         "compare",
         "share",
-        "servers",
         "settings",
         "gauge",
         "prompts",
@@ -55,7 +53,6 @@ LAZY_PARTS = (
     "worklet",
 )
 """Those of the transcript and of the composer, and others that have no style of their own."""
-NO_DIAGRAMS: Mapping[str, str] = {}
 START = "() => import(document.getElementById('page-module').href)"
 """Starts the page's modules. Gradio runs this once it shows the page. Without a part of it, the page loads again."""
 
@@ -99,32 +96,32 @@ class PageFiles:
         return f'<link rel="stylesheet" href="assets/{self.style}" />'
 
 
-def page_files(
-    *,
-    links: bool = True,
-    diagrams: Mapping[str, str] = NO_DIAGRAMS,
-    parts: Sequence[str] = (),
-    space: str = "",
-    rates: bool = False,
-    python: str = "",
-) -> PageFiles:
-    """Build the files. `links`: chats can have links. `diagrams` has the addresses of the modules that draw.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageFacts:
+    """What the page's modules must know of this app.
 
-    `parts` are Gradio's files that each page needs. `space` is the id of the Space on which the app runs, or "".
-    `rates`: visitors can rate answers. `python` is the address of Pyodide's files, which run Python code, or "".
+    `links`: chats can have links. `diagrams` has the addresses of the modules that draw. `space` is the id of the Space
+    on which the app runs, or "". `rates`: visitors can rate answers. `python` is the address of Pyodide's files, which
+    run Python code, or "".
     """
+
+    links: bool = True
+    diagrams: Mapping[str, str] = field(default_factory=dict[str, str])
+    space: str = ""
+    rates: bool = False
+    python: str = ""
+
+
+USUAL = PageFacts()
+
+
+def page_files(facts: PageFacts = USUAL, parts: Sequence[str] = ()) -> PageFiles:
+    """Build the files. `parts` are the names of Gradio's files that each page needs."""
     paths = [path for one in FOLDERS for path in sorted((HERE / one).iterdir()) if path.suffix in (".js", ".css")]
     used = [path for path in paths if path.suffix == ".js" or path.stem in (*LAZY, *LAZY_PARTS)]
     modules = {path.relative_to(HERE).as_posix(): _content(path) for path in used}
     folder = f"page-{_digest(b''.join(modules.values()))}"
-    facts: dict[str, Any] = {
-        "links": links,
-        "diagrams": dict(diagrams),
-        "space": space,
-        "rates": rates,
-        "python": python,
-    }
-    texts = {one: texts_module(one, **facts).encode() for one in LANGUAGES}
+    texts = {one: texts_module(one, facts).encode() for one in LANGUAGES}
     names = {one: _name(f"texts-{one}", content, "js") for one, content in texts.items()}
     rules = style().encode()
     css = _name("page", rules, "css")
@@ -133,22 +130,12 @@ def page_files(
     return PageFiles(contents, folder, names, css, tuple(parts))
 
 
-def texts_module(
-    language: str,
-    *,
-    links: bool = True,
-    diagrams: Mapping[str, str] = NO_DIAGRAMS,
-    space: str = "",
-    rates: bool = False,
-    python: str = "",
-) -> str:
+def texts_module(language: str, facts: PageFacts = USUAL) -> str:
     """Return a module with the texts of all modules in one language, and with what they must know of this page."""
     said: dict[str, Any] = {**translated(SCRIPTS, language)}
-    said["transcript"] = translated(Transcript.LABELS, language)
-    said["composer"] = translated(Composer.LABELS, language)
-    said["settings"] = translated(SettingsPanel.LABELS, language)
-    values: dict[str, Any] = {"said": said, "language": language, "languages": [*LANGUAGES], "links": links}
-    values |= {"diagrams": dict(diagrams), "space": space, "rates": rates, "python": python}
+    for name, kind in (("transcript", Transcript), ("composer", Composer), ("settings", SettingsPanel)):
+        said[name] = translated(kind.LABELS, language)
+    values = {"said": said, "language": language, "languages": [*LANGUAGES], **asdict(facts)}
     return "".join(f"export const {name} = {json.dumps(one, ensure_ascii=False)};\n" for name, one in values.items())
 
 

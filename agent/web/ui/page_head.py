@@ -2,12 +2,17 @@
 
 import html
 import re
+from collections.abc import Hashable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from fastapi import Request
+
 from agent.i18n.text import _
-from agent.i18n.translator import Translator
+from agent.i18n.translator import Translator, translator_for
+from agent.web.gradio_compat.application import PAGE_QUERY, root_url
 from agent.web.ui.page_files import PageFiles, without_comments
 from agent.web.ui.theme import COLOURS
 
@@ -39,6 +44,34 @@ VIEWPORT = '<meta name="viewport" content="width=device-width, initial-scale=1, 
 _CHARSET = re.compile(r"<meta\s+charset[^>]*>")
 RESIZER = "document.head.appendChild(script);"
 """Gradio loads a script that tells the page around its frame how high it is. A page of its own has no use for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageChanges:
+    """The page's own head. With `has_login`, the page names its visitor."""
+
+    title: str
+    root_path: str
+    files: PageFiles
+    has_login: bool
+
+    def change(self, request: Request, html: str) -> str:
+        """Return the page with the app's own head."""
+        if _is_guide(request):  # which Gradio shows only where it shows a link to it
+            html = html.replace('"footer_links":[]', '"footer_links":["api"]', 1)
+        return with_our_head(
+            html, self.title, root_url(request, self.root_path), translator_for(request.headers), self.files
+        )
+
+    def same_page(self, request: Request) -> Hashable | None:
+        """Return equal values for requests that get the same page, or None if this one may get a page of its own."""
+        if self.has_login or any(name in request.query_params for name in PAGE_QUERY):
+            return None
+        return root_url(request, self.root_path), translator_for(request.headers).language, _is_guide(request)
+
+
+def _is_guide(request: Request) -> bool:
+    return request.query_params.get("view") == "api"
 
 
 def with_our_head(page: str, title: str, root: str, translator: Translator, files: PageFiles) -> str:

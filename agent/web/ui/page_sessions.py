@@ -5,44 +5,30 @@ pages were opened, and keeps a connection open for each page that has one. A bro
 """
 
 from collections import OrderedDict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import gradio as gr
 
 from agent.history import new_id
-from agent.i18n.translator import ENGLISH, Translator, negotiate
+from agent.i18n.translator import ENGLISH, Translator, translator_for
 from agent.web.chat.expiry import GUEST_PREFIX
 from agent.web.chat.visitor import Visitor
 from agent.web.client_address import client_address
-from agent.web.gradio_compat.login import login_token
+from agent.web.gradio_compat.application import login_token
 from agent.web.middleware.isolation import visitor_id_of
 
 MAX_SESSIONS = 50_000
 
 
-@dataclass(frozen=True, slots=True)
-class PageSession:
-    """One page: its visitor. A guest is known only by the page. `conversation` is that of a program at `/chat`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageSession(Visitor):
+    """The visitor of one page. A guest is known only by the page. `conversation` is that of a program at `/chat`.
 
-    `login` is the token of a visitor who has logged in to Hugging Face. It comes with each request and is never stored,
-    like the network `address` and the `gpu_token`, see `Visitor`. `translator` translates to the language that the
-    request asks for.
+    `translator` translates to the language that the request asks for.
     """
 
-    owner: str
-    guest: bool
     conversation: str | None = None
-    login: str | None = field(default=None, repr=False)
-    gpu_token: str | None = field(default=None, repr=False)
-    address: str | None = None
     translator: Translator = ENGLISH
-
-    @property
-    def visitor(self) -> Visitor:
-        """The visitor, for conversations and limits."""
-        return Visitor(
-            owner=self.owner, guest=self.guest, address=self.address, login=self.login, gpu_token=self.gpu_token
-        )
 
 
 class PageSessions:
@@ -58,14 +44,14 @@ class PageSessions:
         if session is None or not (session.owner == visitor or (visitor is None and session.guest)):
             owner = visitor or GUEST_PREFIX + new_id()
             session = self.save(request, PageSession(owner=owner, guest=visitor is None))
-        accepted = str(request.headers.get("accept-language", "")) if request.request else ""
-        address = client_address(request.request.scope) if request.request else None
+        if request.request is None:
+            return session
         return replace(
             session,
             login=login_token(request.request),
-            gpu_token=request.request.headers.get("x-ip-token") if request.request else None,
-            address=address,
-            translator=negotiate(accepted),
+            gpu_token=request.request.headers.get("x-ip-token"),
+            address=client_address(request.request.scope),
+            translator=translator_for(request.request.headers),
         )
 
     def save(self, request: gr.Request, session: PageSession) -> PageSession:

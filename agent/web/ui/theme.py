@@ -69,9 +69,6 @@ GRADIO = {  # Gradio's variable: the page's variable
     "body_background_fill": "ground",
     "body_text_color": "ink",
     "body_text_color_subdued": "quiet",
-    "block_info_text_color": "quiet",
-    "block_title_text_color": "ink",
-    "block_label_text_color": "quiet",
     "background_fill_primary": "surface",
     "background_fill_secondary": "sunken",
     "border_color_primary": "line",
@@ -80,19 +77,6 @@ GRADIO = {  # Gradio's variable: the page's variable
     "link_text_color_hover": "accent",
     "link_text_color_active": "accent",
     "link_text_color_visited": "accent",
-    "input_background_fill": "surface",
-    "input_border_color": "edge",
-    "input_border_color_focus": "accent",
-    "input_placeholder_color": "quiet",
-    "checkbox_background_color": "surface",
-    "checkbox_background_color_hover": "surface",
-    "checkbox_background_color_focus": "surface",
-    "checkbox_background_color_selected": "accent",
-    "checkbox_border_color": "edge",
-    "checkbox_border_color_hover": "accent",
-    "checkbox_border_color_focus": "accent",
-    "checkbox_border_color_selected": "accent",
-    "slider_color": "accent",
     "button_secondary_background_fill": "sunken",
     "button_secondary_background_fill_hover": "hover",
     "button_secondary_text_color": "ink",
@@ -115,7 +99,7 @@ def theme() -> Base:
     )
     ours: dict[str, Any] = {f"{name}{dark}": f"var(--{to})" for name, to in GRADIO.items() for dark in ("", "_dark")}
     clear = {f"block_background_fill{dark}": "transparent" for dark in ("", "_dark")}
-    return base.set(block_border_width="0px", checkbox_border_width="1.5px", input_border_width="1px", **clear, **ours)
+    return base.set(block_border_width="0px", **clear, **ours)
 
 
 def style() -> str:

@@ -1,7 +1,8 @@
 // Saved prompts: a list that opens at "/" in an empty composer, and a dialog that saves, renames and deletes them. The list
 // also has the prompts of MCP servers.
 import { write } from "./gradio.js";
-import { $, box, button, hint, language, load, make, ofAll, prompts as stored, said, when } from "./shared.js";
+import { request } from "./network.js";
+import { $, box, button, hint, language, make, ofAll, prompts as stored, said, when } from "./shared.js";
 
 const MOST = 100, LONGEST = 20_000, LONGEST_NAME = 60, { read } = stored;
 const keep = (prompts) => {
@@ -36,20 +37,18 @@ const close = () => {
   for (const name of [...Object.keys(linked), "aria-activedescendant"]) box()?.removeAttribute(name);
 };
 // The prompts of servers, which are asked for once, when "/" is first typed, and after a failure at the next "/".
-let served = [], servers, isLost = false;
-const askServers = () => (servers ??= load("servers").then(async (module) => {
-  served = await module.list();
-  if (served.length) {
-    hint("");
-    if (document.activeElement === box()) look(true);
-  }
-  return module;
+let served = [], asked, isLost = false;
+const askServers = () => (asked ??= request("/prompts").then((found) => {
+  served = found.map((one) => ({ ...one, text: `${one.server} · ${one.description}` }));
+  if (!served.length) return;
+  hint("");
+  if (document.activeElement === box()) look(true);
 }).catch(() => void (isLost = true)));
 /** Show the list, if the text in the composer asks for it. `isLate`: it has more prompts, and the marked one stays. */
 export const look = (isLate = false) => {
   const text = box().value, wanted = /^\/([^\n]*)$/.exec(text)?.[1].trim().toLowerCase();
   if (text !== left) left = undefined;
-  if (isLost && (wanted === undefined || text === "/")) [servers, isLost] = [undefined, false];
+  if (isLost && (wanted === undefined || text === "/")) [asked, isLost] = [undefined, false];
   if (wanted !== undefined) askServers();
   found = wanted === undefined || left !== undefined ? [] : [...read(), ...served].filter(({ name }) => name.toLowerCase().includes(wanted));
   if (text === "/" && !found.length) hint(said.prompts_how, () => box()?.value.startsWith("/"));
@@ -63,7 +62,7 @@ export const look = (isLate = false) => {
 const pick = (n) => {
   const one = found[n];
   close();
-  if (one.server) servers.then((module) => module.use(one, use));
+  if (one.server) useOfServer(one);
   else use(one);
 };
 /** A key was pressed. The list hears it before all others, because it sends nothing then, and stops no answer. */
@@ -179,3 +178,54 @@ export const open = () => {
   (form.hidden ? $(".use", rows) ?? end : name).focus();
 };
 document.addEventListener("focusout", ({ target }) => target === box() && !list.hidden && close());
+
+// The dialog for the arguments of a server's prompt. Its text fills the composer and is never sent by itself. It takes the
+// place of what was typed to find it alone, and comes to nothing when the dialog was closed, another prompt was picked or
+// another chat opened meanwhile.
+const problem = make("p", { role: "status" }), fields = make("div", { class: "fields" });
+const fill = make("button", { class: "fill" }, said.prompt_fill), cancel = button("cancel", said.camera_cancel);
+const asking = make("form", {}, fields, problem, make("div", { class: "actions" }, cancel, fill));
+const wants = make("dialog", { id: "server-prompt", "aria-labelledby": "server-prompt-title" }, make("h2", { id: "server-prompt-title", dir: "auto" }), asking);
+let wish = 0, done = (/** @type {Record<string, string> | undefined} */ _values) => undefined;
+
+/** Fill the composer with a prompt of a server, after its arguments were asked for. */
+export const useOfServer = async ({ server, name, arguments: wanted }) => {
+  const mine = ++wish, held = box().value;
+  const get = (values) => request("/prompts", { method: "POST", body: { server, name, arguments: values } });
+  const put = ({ text }) => {
+    const typed = box().value, rest = typed.startsWith(held) ? typed.slice(held.length) : typed;
+    use({ text: rest.trim() ? `${text}\n\n${rest.trimStart()}` : text });
+  };
+  if (!wanted.length) return get({}).then((got) => mine === wish && put(got), (error) => mine === wish && hint(error.message));
+  $("h2", wants).textContent = name;
+  fields.replaceChildren(...wanted.map(({ name, description, required }) => {
+    const input = make("input", { name, dir: "auto", autocomplete: "off" });
+    input.required = required;
+    return make("label", {}, make("span", { dir: "auto" }, name), input, ...(description ? [make("small", { dir: "auto" }, description)] : []));
+  }));
+  problem.textContent = "";
+  fill.disabled = false;
+  document.body.append(wants);
+  wants.showModal();
+  done = async (values) => {
+    fill.disabled = true;
+    problem.textContent = "";
+    const got = await get(values).catch(({ message }) => ({ message }));
+    if (mine !== wish || !wants.open) return;
+    fill.disabled = false;
+    if ("message" in got) return void (problem.textContent = got.message);
+    wants.close();
+    put(got);
+  };
+};
+asking.addEventListener("submit", (event) => {
+  event.preventDefault();
+  const given = [...fields.querySelectorAll("input")].filter(({ value }) => value.trim());
+  done(Object.fromEntries(given.map(({ name, value }) => [name, value])));
+});
+cancel.addEventListener("click", () => wants.close());
+wants.addEventListener("close", () => wants.open || wants.remove());
+document.addEventListener("chat-opening", () => {
+  wish += 1;
+  wants.close();
+});
