@@ -76,6 +76,7 @@ async def test_sentence_is_spoken_with_key_and_voice_of_the_owner(
             answer = await page.say("Hello.")
     assert (answer.status, b"".join(answer.pieces)) == (200, WAV)
     assert dict(answer.headers)[b"content-type"] == b"audio/wav"
+    assert dict(answer.headers)[b"cache-control"] == b"no-store"
     expected = {"model": "tts", "voice": "alloy", "input": "Hello.", "response_format": "mp3"}
     assert server.server.spoken == [expected | {"authorization": "Bearer sk-owner"}]
     assert (about["speaks"], about["speaker"]) == (True, "")
@@ -199,6 +200,8 @@ async def test_server_that_writes_nothing_down_says_why(tmp_path: Path) -> None:
         about = json.loads((await page.ask("GET", "/voice")).text)
         assert about["writer"] == ""
         assert about["why"].startswith("Whisper base is not on this disk")
-        told = await page.write_down(await page.upload(SPEECH))
+        path = await page.upload(SPEECH)
+        told, again = [await page.write_down(path) for _ in range(2)]
     assert told["type"] == "error"
     assert told["detail"] == about["why"]
+    assert again["detail"].endswith("could not be read. Attach it again."), "it is removed"
