@@ -462,13 +462,14 @@ class Script:
 
 @pytest.fixture
 def chat(page: Page, load: Callable[..., None]) -> Callable[..., Script]:
-    """Show chats from a script: `chat({"conversations/current": [view("c1")]})`."""
+    """Show chats from a script: `chat({"conversations/current": [view("c1")]})`. `before` runs before the module."""
     script = Script(page)
 
-    def begin(answers: dict[str, list[Any]]) -> Script:
+    def begin(answers: dict[str, list[Any]], before: str = "") -> Script:
         script.answers = answers
         load("modules/shared")
         page.evaluate(CALLS)
+        page.evaluate(before)
         page.evaluate("async () => { globalThis.live = (await import('/modules/live.js')).live; }")
         return script
 
@@ -532,26 +533,61 @@ def test_view_from_before_an_answer_does_not_end_it(page: Page, chat: Callable[.
 
 
 @pytest.mark.gate
+def test_answer_that_the_server_denies_twice_is_over(page: Page, chat: Callable[..., Script]) -> None:
+    script = chat(
+        {
+            "conversations/current": [view("c1", OLD, run="1")],
+            "conversations/c1": [view("c1", OLD)],
+            STREAM: [event(1, turn=HEL), HELD],
+        }
+    )
+    script.wait(lambda: script.held)
+    page.evaluate(OPEN, "c1")
+    expect(page.get_by_role("button", name="Stop")).to_have_count(0)
+    expect(page.locator("#chat article.answer")).to_have_text(["Yes."])
+    assert len(script.of("conversations/c1")) == 2
+
+
+@pytest.mark.gate
 def test_chat_that_was_left_shows_nothing_more(page: Page, chat: Callable[..., Script]) -> None:
     script = chat(
         {
             "conversations/current": [view("c1", run="1")],
             "conversations/c2": [HELD],
             "conversations/c3": [view("c3", OLD, run="3")],
+            "conversations/c4": [HELD],
             STREAM: [event(1, turn=HEL), HELD],
             "GET runs/3/events": [HELD],
         }
     )
     script.wait(lambda: script.held)
-    page.evaluate(OPEN, "c2")
-    script.wait(lambda: len(script.held) == 2)
-    page.evaluate(OPEN, "c3")
-    script.wait(lambda: len(script.held) == 3)
+    for number, name in enumerate(("c2", "c4", "c3"), 2):
+        page.evaluate(OPEN, name)
+        script.wait(lambda number=number: len(script.held) == number)
     script.fulfill(script.held[1], view("c2", turn("Second", "<p>2</p>")))
+    script.fulfill(script.held[2], 404)
     expect(page.locator("#chat article")).to_have_text(["Old?", "Yes."])
-    script.fulfill(script.held[2], event(1, turn=turn("Third", "<p>3</p>", running=True)) + ends(stored=True))
+    script.fulfill(script.held[3], event(1, turn=turn("Third", "<p>3</p>", running=True)) + ends(stored=True))
     expect(page.locator("#chat article")).to_have_text(["Old?", "Yes.", "Third?", "3"])
     assert [query.rpartition("after=")[2] for query in script.of("GET runs/3/events")] == [""]
+
+
+@pytest.mark.gate
+def test_chat_that_was_left_before_its_place_is_there_is_not_read(page: Page, chat: Callable[..., Script]) -> None:
+    script = chat(
+        {
+            "conversations/current": [view("c1", run="1")],
+            "conversations/c2": [view("c2", OLD, run="2")],
+            "GET runs/2/events": [event(1, turn=HEL) + ends(stored=True)],
+        },
+        "globalThis.place = document.querySelector('#chat'), place.remove()",
+    )
+    script.wait(lambda: script.told("chat-view"))
+    page.evaluate(OPEN, "c2")
+    script.wait(lambda: len(script.told("chat-view")) == 2)
+    page.evaluate("document.querySelector('#page > div').prepend(place)")
+    expect(page.locator("#chat article.answer")).to_have_text(["Yes.", "Hel"])
+    assert (script.of(STREAM), len(script.of("GET runs/2/events"))) == ([], 1)
 
 
 @pytest.mark.gate

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 
+from agent.files.transcribe import Transcriber
 from agent.providers.speech import MAX_BYTES
 from agent.settings import PublicSettings
 from agent.web import voice_routes
@@ -193,6 +194,30 @@ async def test_recordings_are_counted(tmp_path: Path) -> None:
     async with page_of(tmp_path, public=PublicSettings()) as page:
         codes = [(await page.write_down("/etc/passwd"))["code"] for _ in range(RECORDINGS_EACH + 1)]
     assert codes == [400] * RECORDINGS_EACH + [429]
+
+
+async def test_one_recording_of_a_visitor_is_written_down_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, go_on = asyncio.Event(), asyncio.Event()
+
+    async def held(*_: object) -> str:
+        began.set()
+        await go_on.wait()
+        return "Hello."
+
+    monkeypatch.setattr(Transcriber, "text_or_nothing", held)
+    async with page_of(tmp_path) as page:
+        paths = [await page.upload(SPEECH) for _ in range(2)]
+        first = asyncio.ensure_future(page.write_down(paths[0]))
+        await began.wait()
+        refused = await page.write_down(paths[1])
+        go_on.set()
+        texts = [(await first)["text"], (await page.write_down(paths[1]))["text"]]
+    assert (refused["code"], refused["detail"].split(".")[0]) == (
+        (429, "This server writes other recordings down at the moment")
+    )
+    assert texts == ["Hello."] * 2
 
 
 async def test_server_that_writes_nothing_down_says_why(tmp_path: Path) -> None:
