@@ -439,19 +439,26 @@ def patterns() -> Iterator[Found]:
     for module, source in sources().items():
         if not any(f"{name}(" in source for name in CALLS):
             continue
-        tree = ast.parse(source)
+        nodes = list(ast.walk(ast.parse(source)))
+        calls = {id(node): node for node in nodes if isinstance(node, ast.Call) and _method(node)}
         assigned = {
-            id(node.value): target
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
-            for target in map(ast.unparse, node.targets)
+            id(node.value): ast.unparse(node.targets[-1])
+            for node in nodes
+            if isinstance(node, ast.Assign) and id(node.value) in calls
         }
-        for call in ast.walk(tree):
-            if isinstance(call, ast.Call) and (name := ast.unparse(call.func)) in CALLS:
-                methods = {name.removeprefix("re.")}
-                if name == "re.compile":
-                    methods = _used(assigned.get(id(call), ""))
-                yield from _found(module, call, methods)
+        for number, call in calls.items():
+            name = _method(call)
+            methods = _used(assigned.get(number, "")) if name == "compile" else {name}
+            yield from _found(module, call, methods)
+
+
+def _method(call: ast.Call) -> str:
+    """Return which function of `re` is called with a pattern, "" if none is."""
+    match call.func:
+        case ast.Attribute(value=ast.Name(id="re"), attr=name) if f"re.{name}" in CALLS:
+            return name
+        case _:
+            return ""
 
 
 def _used(name: str) -> set[str]:

@@ -26,7 +26,6 @@ from typing import Any, TypeVar
 
 import httpx
 import pytest
-from fastapi import FastAPI
 from pydantic_ai.messages import BinaryContent, ModelRequest, UserPromptPart
 
 from agent import Agent, Chat, Limits, Seals, Telemetry
@@ -41,7 +40,7 @@ from agent.result import RunResult
 from agent.settings import ROOT, LocalSettings, PublicSettings, Settings, UploadSettings, load_settings
 from agent.suspension.ledger import SqliteLedger
 from agent.suspension.suspended_run import Suspension
-from agent.web.app import create_app
+from agent.web.app import _build_services, create_app
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.links import ChatLinks, LinkChoices
@@ -112,16 +111,11 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Running) -> W
 
 
 @dataclass
-class Page:
-    """A running page in this process, without a socket."""
+class Chats:
+    """What answers messages, in this process."""
 
-    app: FastAPI
-    http: httpx.AsyncClient
+    conversations: Conversations
     said: list[str]
-
-    @property
-    def conversations(self) -> Conversations:
-        return self.app.state.conversations
 
     async def ask(
         self, text: str = "!text Hi.", who: Visitor = ANN, files: Sequence[str] = (), **choices: Any
@@ -132,6 +126,13 @@ class Page:
         async with asyncio.timeout(30):
             return await live.run
 
+
+@dataclass
+class Page(Chats):
+    """A running page in this process, without a socket."""
+
+    http: httpx.AsyncClient
+
     async def upload(self, *sizes: int, guest: bool = False) -> httpx.Response:
         """Upload files of these sizes, as a visitor with a cookie or as a guest."""
         await self.http.get("/")
@@ -139,6 +140,18 @@ class Page:
             self.http.cookies.clear()
         files = [("files", (f"{number}.txt", b"x" * size)) for number, size in enumerate(sizes)]
         return await self.http.post("/gradio_api/upload", files=files)
+
+
+@asynccontextmanager
+async def chats(settings: Settings) -> AsyncIterator[Chats]:
+    """Build the services of the app without its page and routes, which take most of the time of its start."""
+    said = list[str]()
+    services = await _build_services(settings, said.append)
+    try:
+        await services.models.ready()
+        yield Chats(services.conversations, said)
+    finally:
+        await services.aclose()
 
 
 @asynccontextmanager
@@ -153,7 +166,7 @@ async def opened(settings: Settings) -> AsyncIterator[Page]:
             httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:7860") as http,
         ):
             await app.state.conversations.models.local.ready()
-            yield Page(app, http, said)
+            yield Page(app.state.conversations, said, http)
     finally:
         gc.set_threshold(*before)  # the app changes it
 
@@ -299,7 +312,7 @@ async def test_picture_comes_from_a_named_private_host(write: Write, allowed: bo
 
 @shows("server.grace_seconds")
 async def test_unwatched_public_answer_ends_after_grace(write: Write) -> None:
-    async with opened(write(f"[server]\ngrace_seconds = 0.3\n{LIMITED}")) as page:
+    async with chats(write(f"[server]\ngrace_seconds = 0.3\n{LIMITED}")) as page:
         live = await page.conversations.send(ANN, None, {"text": "!tokens 9000 @20"}, Choices())
         assert live is not None
         async with asyncio.timeout(30):
@@ -309,7 +322,7 @@ async def test_unwatched_public_answer_ends_after_grace(write: Write) -> None:
 
 @shows("server.key_seconds")
 async def test_typed_key_is_forgotten(write: Write) -> None:
-    async with opened(write("[server]\nkey_seconds = 0.3")) as page:
+    async with chats(write("[server]\nkey_seconds = 0.3")) as page:
         keys = page.conversations.models.keys
         keys.put("ann", "openai", "sk-of-ann")
         assert keys.get("ann", "openai") == "sk-of-ann"
@@ -335,7 +348,7 @@ async def test_history_is_stored_where_it_should_be(
     write: Write, tmp_path: Path, text: str, env: dict[str, str], stored: bool
 ) -> None:
     given = {name: value.replace("FOLDER", str(tmp_path)) for name, value in env.items()}
-    async with opened(write(text.replace("FOLDER", str(tmp_path)), **given)) as page:
+    async with chats(write(text.replace("FOLDER", str(tmp_path)), **given)) as page:
         await page.ask()
         assert (await page.conversations.list.page("ann")).rows
     data, unused = tmp_path / "data", tmp_path / "other"
@@ -358,7 +371,7 @@ async def test_files_are_stored_where_they_should_be(
     write: Write, tmp_path: Path, text: str, env: dict[str, str], folder: str | None
 ) -> None:
     picture = BinaryContent(b"data", media_type="image/png")
-    async with opened(write(text.replace("FOLDER", str(tmp_path)), **env)) as page:
+    async with chats(write(text.replace("FOLDER", str(tmp_path)), **env)) as page:
         id_ = await page.conversations.media.add("ann", picture, "message")
         assert (await page.conversations.media.read("ann", id_)).data == picture.data
     found = glob(f"{tmp_path}/**/{id_}", recursive=True)
@@ -377,7 +390,7 @@ async def test_files_are_stored_where_they_should_be(
 )
 async def test_conversation_expires(write: Write, text: str, who: Visitor, kept: timedelta) -> None:
     settings = write(text)
-    async with opened(settings) as page:
+    async with chats(settings) as page:
         await page.ask(who=who)
     async with aclosing(await SqliteStore.open(settings.data_dir / "history.sqlite")) as store:
         [conversation] = await store.list(who.owner)
@@ -482,7 +495,7 @@ async def test_rating_names_nobody_and_has_a_text_only_if_it_may(write: Write, t
 
 @shows("agent.system_prompt")
 async def test_system_prompt_reaches_the_model(write: Write, server: Running) -> None:
-    async with opened(write('[agent]\nsystem_prompt = "You are {model}, and brief."')) as page:
+    async with chats(write('[agent]\nsystem_prompt = "You are {model}, and brief."')) as page:
         await page.ask()
     assert sent(server)["messages"][0] == {"role": "system", "content": "You are Qwen3-8B, and brief."}
 
@@ -497,7 +510,7 @@ async def test_system_prompt_reaches_the_model(write: Write, server: Running) ->
     ids=["private", "public"],
 )
 async def test_named_tools_are_offered(write: Write, server: Running, text: str) -> None:
-    async with opened(write(text)) as page:
+    async with chats(write(text)) as page:
         await page.ask(tools=True)
     assert [tool["function"]["name"] for tool in sent(server)["tools"]] == ["calculate"]
 
@@ -506,7 +519,7 @@ async def test_named_tools_are_offered(write: Write, server: Running, text: str)
 @pytest.mark.parametrize(("titles", "requests"), [("true", 2), ("false", 1)])
 async def test_title_is_one_more_request(write: Write, server: Running, titles: str, requests: int) -> None:
     before = len(server.journal())
-    async with opened(write(f"[agent]\ntitles = {titles}")) as page:
+    async with chats(write(f"[agent]\ntitles = {titles}")) as page:
         await page.ask()
         await asyncio.to_thread(server.wait_for, lambda journal: len(journal) - before >= requests)
     assert len(server.journal()) - before == requests
@@ -518,7 +531,7 @@ async def test_title_is_one_more_request(write: Write, server: Running, titles: 
 )
 async def test_large_models_are_told_of_artifacts(write: Write, artifacts: str, model: str, is_told: bool) -> None:
     with running(Config(models=(model,), rate=0)) as large:
-        async with opened(write(f"[agent]\nartifacts = {artifacts}", VLLM_BASE_URL=large.base_url)) as page:
+        async with chats(write(f"[agent]\nartifacts = {artifacts}", VLLM_BASE_URL=large.base_url)) as page:
             await page.ask()
         said = sent(large)["messages"][0]["content"]
     assert ("```html title=" in said) is is_told
@@ -528,7 +541,7 @@ async def test_large_models_are_told_of_artifacts(write: Write, artifacts: str, 
 @pytest.mark.parametrize(("summaries", "is_made"), [("auto", True), ("offer", False), ("off", False)])
 async def test_full_chat_is_summarized_only_by_itself(write: Write, summaries: str, is_made: bool) -> None:
     with running(Config(models=(MODEL,), rate=0, max_model_len=4096)) as small:
-        async with opened(write(f'[agent]\nsummaries = "{summaries}"', VLLM_BASE_URL=small.base_url)) as page:
+        async with chats(write(f'[agent]\nsummaries = "{summaries}"', VLLM_BASE_URL=small.base_url)) as page:
             chat = ""
             for name in ("apple", "pear", "plum"):
                 text = {"text": f"{name} {'x y ' * 700}"}
@@ -561,7 +574,7 @@ WEB = 'search = "http://127.0.0.1:9"'
 async def test_model_searches_the_web_only_where_it_may(
     write: Write, server: Running, text: str, env: dict[str, str], is_offered: bool
 ) -> None:
-    async with opened(write(text, **env)) as page:
+    async with chats(write(text, **env)) as page:
         await page.ask(web=True)
         offered = [tool["function"]["name"] for tool in sent(server).get("tools", ())]
         await page.ask()
@@ -594,7 +607,7 @@ async def test_long_documents_of_the_page_are_searched_by_vectors(
     with running(Config(models=(MODEL,), embed=hashed_vectors)) as vectors:
         for embeddings, way in ((vectors.base_url, "about something"), ("", "with certain words")):
             before = len(vectors.server.embedded)
-            async with opened(write(f'[agent]\nembeddings = "{embeddings}"')) as page:
+            async with chats(write(f'[agent]\nembeddings = "{embeddings}"')) as page:
                 result = await page.ask(ask, files=[str(tmp_path / "notes.txt")], tools=True)
             assert ("sublease" in str(result.context.messages[-2])) == bool(embeddings)
             assert (len(vectors.server.embedded) > before) == bool(embeddings)
@@ -631,7 +644,7 @@ def test_wrong_name_of_speech_is_refused(name: str) -> None:
 
 @shows("agent.max_steps")
 async def test_steps_are_limited(write: Write, server: Running) -> None:
-    async with opened(write(f'[agent]\nmax_steps = 2\ntools = ["{CALCULATE}"]')) as page:
+    async with chats(write(f'[agent]\nmax_steps = 2\ntools = ["{CALCULATE}"]')) as page:
         before = len(server.journal())
         result = await page.ask('!loop calculate {"expression": "1 + 1"}', tools=True)
     assert (result.finish_reason, len(server.journal()) - before) == ("limit", 2)
@@ -640,21 +653,21 @@ async def test_steps_are_limited(write: Write, server: Running) -> None:
 @shows("agent.retries")
 @pytest.mark.parametrize(("retries", "ended"), [(0, "error"), (1, "stop")])
 async def test_retries_are_counted(write: Write, retries: int, ended: str) -> None:
-    async with opened(write(f"[agent]\nretries = {retries}")) as page:
+    async with chats(write(f"[agent]\nretries = {retries}")) as page:
         result = await page.ask(f"!fail 1 503 0 !text After {retries}.")
     assert result.finish_reason == ended
 
 
 @shows("agent.run_seconds")
 async def test_time_of_a_run_is_limited(write: Write) -> None:
-    async with opened(write("[agent]\nrun_seconds = 0.5")) as page:
+    async with chats(write("[agent]\nrun_seconds = 0.5")) as page:
         result = await page.ask("!wait 60 !text Late.")
     assert (result.finish_reason, "0.5 s" in result.note.detail) == ("limit", True), result.note.detail
 
 
 @shows("agent.tool_seconds")
 async def test_time_of_a_tool_is_limited(write: Write) -> None:
-    async with opened(write('[agent]\ntool_seconds = 0.3\ntools = ["tests.support.slow_tools:nap"]')) as page:
+    async with chats(write('[agent]\ntool_seconds = 0.3\ntools = ["tests.support.slow_tools:nap"]')) as page:
         result = await page.ask('!tool nap {"seconds": 60} !text Done.', tools=True)
     assert result.finish_reason == "stop"
     assert "0.3 s" in str(result.context.messages), result.context.messages
@@ -685,7 +698,7 @@ RATES: dict[str, tuple[tuple[Visitor, ...], bool]] = {
 @pytest.mark.parametrize("name", RATES)
 async def test_rate_is_limited(write: Write, name: str) -> None:
     (first, second), at_once = RATES[name]
-    async with opened(write(f"{LIMITED}{name} = 1")) as page:
+    async with chats(write(f"{LIMITED}{name} = 1")) as page:
         reserve = page.conversations.runs.rate_limiter.reserve_answer
         place = reserve(first)
         if not at_once:
@@ -711,7 +724,7 @@ STORED: dict[str, tuple[int, Visitor]] = {
 async def test_storage_is_limited(write: Write, server: Running, name: str) -> None:
     value, who = STORED[name]
     before = len(server.journal())
-    async with opened(write(f"{LIMITED}{name} = {value}")) as page:
+    async with chats(write(f"{LIMITED}{name} = {value}")) as page:
         with pytest.raises(Limited):
             await page.ask(who=who)
     assert len(server.journal()) == before
@@ -719,7 +732,7 @@ async def test_storage_is_limited(write: Write, server: Running, name: str) -> N
 
 @shows("public.models")
 async def test_owner_lends_keys_for_named_models(write: Write) -> None:
-    async with opened(write(f'{LIMITED}models = ["openai:gpt-6-luna"]', OPENAI_API_KEY="of-the-owner")) as page:
+    async with chats(write(f'{LIMITED}models = ["openai:gpt-6-luna"]', OPENAI_API_KEY="of-the-owner")) as page:
         menu = page.conversations.models
         lent = {spec.id for spec in menu.specs() if spec.provider == "openai" and not menu.key_missing("ann", spec)}
     assert lent == {"openai:gpt-6-luna"}

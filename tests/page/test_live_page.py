@@ -135,29 +135,6 @@ def test_message_is_one_request_and_one_stream(app: App, visit: Visit) -> None:
     assert len([path for _method, path in asked if path.startswith("/runs/")]) == 1
 
 
-def test_message_whose_answer_breaks_off_is_sent_again(app: App, visit: Visit) -> None:
-    """A process that stops ends the answer to a message before its last line. The message is stored once."""
-    visitor = visit(app.url, fresh=True)
-    visitor.ask("!text One.")
-    broken = list[Route]()
-
-    def break_off(route: Route) -> None:
-        if broken or route.request.method != "POST":
-            return route.continue_()
-        broken.append(route)
-        answer = route.fetch()
-        assert '"done"' in answer.text()
-        return route.fulfill(response=answer, body='{"type": "progress", "text": "Sending"}\n')
-
-    visitor.page.route(MESSAGES, break_off)
-    visitor.say("!text Two.")
-    expect(visitor.bubbles.get_by_text("Two.", exact=True)).to_be_visible()
-    assert broken
-    visitor.ask("!text Three.")
-    visitor.reload()
-    expect(visitor.mine).to_have_text(["!text One.", "!text Two.", "!text Three."])
-
-
 def test_message_of_before_a_reload_is_sent_once(app: App, visit: Visit, model_server: Running) -> None:
     """The draft comes back after the reload, and is a repeat then."""
     visitor = visit(app.url, fresh=True)
@@ -171,27 +148,6 @@ def test_message_of_before_a_reload_is_sent_once(app: App, visit: Visit, model_s
     visitor.page.reload()
     expect(visitor.mine).to_have_text(["!text One.", "!text Two."])
     expect(visitor.box).to_have_value("")
-
-
-def test_second_enter_sends_a_message_once(app: App, visit: Visit) -> None:
-    """The second one comes while the message is on its way, and the composer still has it."""
-    visitor = visit(app.url, fresh=True)
-    visitor.ask("!text One.")
-    held = list[Route]()
-    visitor.page.route(
-        MESSAGES, lambda route: held.append(route) if route.request.method == "POST" else route.continue_()
-    )
-    visitor.say("!tokens 20 @20")
-    visitor.wait_for_requests(held)
-    visitor.box.press("Enter")
-    assert visitor.box.input_value() == "!tokens 20 @20"
-    held[0].continue_()
-    expect(visitor.chat).to_contain_text("word19")
-    visitor.page.unroute_all(behavior="ignoreErrors")
-    visitor.idle()
-    visitor.ask("!text Two.")
-    visitor.reload()
-    expect(visitor.mine).to_have_text(["!text One.", "!tokens 20 @20", "!text Two."])
 
 
 def test_output_of_a_running_tool_is_in_its_row(start_app: Callable[..., App], visit: Visit) -> None:

@@ -1,5 +1,6 @@
 """The page's modules in Chromium without the app: the stream of an answer, the queue, the composer and the settings."""
 
+import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,7 @@ from playwright.sync_api import Page, Route, expect
 
 from agent.settings import ROOT
 from agent.web.ui.page_files import texts_module
+from tests.support.app_process import becomes
 
 UI = ROOT / "agent/web/ui"
 SITE = "https://page.example"
@@ -356,3 +358,292 @@ def test_blind_keeps_the_focus_and_a_removed_model_does_not(page: Page, load: Ca
     expect(blind).to_be_focused()
     page.locator("#compare li button").press("Enter")
     expect(page.get_by_role("textbox", name="Message")).to_be_focused()
+
+
+# --- the chat that is shown, on scripted routes -----------------------------------------------------------------------
+
+AT_ONCE = """(() => {
+  const wait = setTimeout;
+  globalThis.setTimeout = (then, ms, ...rest) => wait(then, ms === 1000 ? 20 : ms, ...rest);
+})()"""
+"""The pauses of a second before another try end at once."""
+CALLS = """() => {
+  document.documentElement.dataset.calls = "";
+  for (const name of ["chat-view", "chat-lost", "gradio-call"]) {
+    document.addEventListener(name, ({ detail }) => told.push([name, detail?.live ?? detail]));
+  }
+}"""
+OPEN = "(id) => document.dispatchEvent(new CustomEvent('chat-wanted', { detail: id }))"
+STREAM, SENT = "GET runs/1/events", "POST conversations/c1/messages"
+
+
+def turn(name: str, *blocks: str, running: bool = False) -> dict[str, Any]:
+    """Return a turn of this id with a question of its name, and an answer of these blocks."""
+    given = [("user", [f"<p>{name}?</p>"]), *([("output_text", [*blocks])] if blocks else [])]
+    bubbles = [{"kind": kind, "state": "done", "blocks": blocks} for kind, blocks in given]
+    return {"id": name, "is_running": running, "bubbles": bubbles}
+
+
+def view(chat: str, *turns: dict[str, Any], run: str | None = None) -> dict[str, Any]:
+    return {"id": chat, "run": run, "turns": turns, "has_earlier": False, "is_complete": run is None, "hidden": ""}
+
+
+def event(number: int, **frame: Any) -> str:
+    return f"id: {number}\ndata: {json.dumps(frame)}\n\n"
+
+
+def ends(**how: Any) -> str:
+    return f"event: end\ndata: {json.dumps(how)}\n\n"
+
+
+def stored(chat: str, run: str) -> list[dict[str, str]]:
+    """Return the lines with which the server says that a message is stored."""
+    return [{"type": "done", "conversation": chat, "run": run}]
+
+
+OLD, HEL = turn("Old", "<p>Yes.</p>"), turn("New", "<p>Hel</p>", running=True)
+LO = [["tail", 1, 0, 4, "lo</p>"]]
+"""The edits that make "Hello" of it."""
+ROW = {"id": "c1", "title": "Chat", "pinned": False, "updated_at": "2026-11-30", "state": "", "naming": False}
+HELD = object()
+"""A request that is not answered before the test says so."""
+
+
+class Script:
+    """Answers the page's requests from lists by method and path. The last answer of a list comes again and again.
+
+    A dictionary is JSON, a text a part of a stream, a list JSON by lines, a number a refusal, and None a lost network.
+    """
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.answers = dict[str, list[Any]]()
+        self.asked = list[tuple[str, str]]()
+        """Of each request its method and path, and its query or body."""
+        self.held = list[Route]()
+        page.add_init_script(AT_ONCE)
+        page.route(re.compile(f"{SITE}/(conversations|runs)"), self._answer)
+
+    def _answer(self, route: Route) -> None:
+        path, _, query = route.request.url.removeprefix(f"{SITE}/").partition("?")
+        name = path if "format=blocks" in query and "runs" not in path else f"{route.request.method} {path}"
+        self.asked.append((name, route.request.post_data or query))
+        given = self.answers.get(name, [{}])
+        self.fulfill(route, given.pop(0) if len(given) > 1 else given[0])
+
+    def fulfill(self, route: Route, answer: Any) -> None:
+        match answer:
+            case None:
+                route.abort()
+            case int():
+                route.fulfill(status=answer, json={"detail": f"Refused with {answer}."})
+            case str():
+                route.fulfill(body=answer, content_type="text/event-stream")
+            case list():
+                lines = "".join(json.dumps(line) + "\n" for line in answer)  # pyright: ignore[reportUnknownVariableType]
+                route.fulfill(body=lines, content_type="application/x-ndjson")
+            case dict():
+                route.fulfill(json=answer)
+            case _:
+                self.held.append(route)
+
+    def of(self, name: str) -> list[str]:
+        """Return the queries or bodies of the requests of this name."""
+        return [what for each, what in self.asked if each == name]
+
+    def wait(self, holds: Callable[[], Any]) -> None:
+        """Let the page go on until this is true."""
+        becomes(True, lambda: self.page.evaluate("true") and bool(holds()))
+
+    def told(self, kind: str) -> list[Any]:
+        """Return the details of the events of a kind: of a view, the answer that it names."""
+        return [detail for name, detail in self.page.evaluate("told") if name == kind]
+
+
+@pytest.fixture
+def chat(page: Page, load: Callable[..., None]) -> Callable[..., Script]:
+    """Show chats from a script: `chat({"conversations/current": [view("c1")]})`. `before` runs before the module."""
+    script = Script(page)
+
+    def begin(answers: dict[str, list[Any]], before: str = "") -> Script:
+        script.answers = answers
+        load("modules/shared")
+        page.evaluate(CALLS)
+        page.evaluate(before)
+        page.evaluate("async () => { globalThis.live = (await import('/modules/live.js')).live; }")
+        return script
+
+    return begin
+
+
+@pytest.mark.gate
+def test_broken_stream_draws_nothing_twice_and_its_end_is_enough(page: Page, chat: Callable[..., Script]) -> None:
+    parts = [event(1, turn=HEL), None, event(1, turn=HEL) + event(2, edits=LO) + "id: 3\nda", ends(stored=True)]
+    script = chat({"conversations/current": [view("c1", OLD, run="1")], STREAM: parts})
+    expect(page.locator("#chat article.answer")).to_have_text(["Yes.", "Hello"])
+    expect(page.get_by_role("button", name="Stop")).to_have_count(0)
+    assert [query.rpartition("after=")[2] for query in script.of(STREAM)] == ["", "1", "1", "2"]
+    assert len(script.of("conversations/current")) == 1
+    assert script.of("conversations/c1") == []
+    assert script.told("chat-view") == ["runs/1/events?format=blocks", ""]
+
+
+@pytest.mark.gate
+@pytest.mark.parametrize("end", [{"stored": False}, {"stored": True, "goes_on": "2"}], ids=["not stored", "goes on"])
+def test_end_that_is_not_stored_is_read_from_the_server(
+    page: Page, chat: Callable[..., Script], end: dict[str, Any]
+) -> None:
+    goes_on, again = "POST conversations/c1/messages/New/continue", view("c1", turn("New", "<p>Whole</p>"))
+    script = chat(
+        {
+            "conversations/current": [view("c1", run="1")],
+            "conversations/c1": [again],
+            STREAM: [event(1, turn=HEL) + ends(**end)],
+            goes_on: [503, 409],
+        }
+    )
+    expect(page.locator("#chat article.answer")).to_have_text("Whole")
+    assert script.of(goes_on) == ['{"run":"2"}'] * 2 * ("goes_on" in end)
+    assert len(script.of("conversations/c1")) == 1
+
+
+@pytest.mark.gate
+def test_view_from_before_an_answer_does_not_end_it(page: Page, chat: Callable[..., Script]) -> None:
+    during, after = view("c1", OLD, run="1"), view("c1", OLD, turn("New", "<p>Hello</p>"))
+    script = chat(
+        {
+            "conversations/current": [during],
+            "conversations/c1": [view("c1", OLD), during, during, after],
+            STREAM: [event(1, turn=HEL), HELD],
+        }
+    )
+    answers, stop = page.locator("#chat article.answer"), page.get_by_role("button", name="Stop")
+    script.wait(lambda: script.held)
+    page.evaluate(OPEN, "c1")  # its view was made before the answer began
+    script.wait(lambda: len(script.of("conversations/c1")) == 2)
+    expect(answers).to_have_text(["Yes.", "Hel"])
+    expect(stop).to_be_visible()
+    script.fulfill(script.held[0], event(2, edits=LO) + ends(stored=True))
+    expect(stop).to_have_count(0)
+    page.evaluate(OPEN, "c1")  # its view was made before the answer ended
+    script.wait(lambda: len(script.of("conversations/c1")) == 4)
+    expect(answers).to_have_text(["Yes.", "Hello"])
+    assert len(script.of(STREAM)) == 2
+    assert [live for live in script.told("chat-view") if live] == ["runs/1/events?format=blocks"] * 2
+
+
+@pytest.mark.gate
+def test_answer_that_the_server_denies_twice_is_over(page: Page, chat: Callable[..., Script]) -> None:
+    script = chat(
+        {
+            "conversations/current": [view("c1", OLD, run="1")],
+            "conversations/c1": [view("c1", OLD)],
+            STREAM: [event(1, turn=HEL), HELD],
+        }
+    )
+    script.wait(lambda: script.held)
+    page.evaluate(OPEN, "c1")
+    expect(page.get_by_role("button", name="Stop")).to_have_count(0)
+    expect(page.locator("#chat article.answer")).to_have_text(["Yes."])
+    assert len(script.of("conversations/c1")) == 2
+
+
+@pytest.mark.gate
+def test_chat_that_was_left_shows_nothing_more(page: Page, chat: Callable[..., Script]) -> None:
+    script = chat(
+        {
+            "conversations/current": [view("c1", run="1")],
+            "conversations/c2": [HELD],
+            "conversations/c3": [view("c3", OLD, run="3")],
+            "conversations/c4": [HELD],
+            STREAM: [event(1, turn=HEL), HELD],
+            "GET runs/3/events": [HELD],
+        }
+    )
+    script.wait(lambda: script.held)
+    for number, name in enumerate(("c2", "c4", "c3"), 2):
+        page.evaluate(OPEN, name)
+        script.wait(lambda number=number: len(script.held) == number)
+    script.fulfill(script.held[1], view("c2", turn("Second", "<p>2</p>")))
+    script.fulfill(script.held[2], 404)
+    expect(page.locator("#chat article")).to_have_text(["Old?", "Yes."])
+    script.fulfill(script.held[3], event(1, turn=turn("Third", "<p>3</p>", running=True)) + ends(stored=True))
+    expect(page.locator("#chat article")).to_have_text(["Old?", "Yes.", "Third?", "3"])
+    assert [query.rpartition("after=")[2] for query in script.of("GET runs/3/events")] == [""]
+
+
+@pytest.mark.gate
+def test_chat_that_was_left_before_its_place_is_there_is_not_read(page: Page, chat: Callable[..., Script]) -> None:
+    script = chat(
+        {
+            "conversations/current": [view("c1", run="1")],
+            "conversations/c2": [view("c2", OLD, run="2")],
+            "GET runs/2/events": [event(1, turn=HEL) + ends(stored=True)],
+        },
+        "globalThis.place = document.querySelector('#chat'), place.remove()",
+    )
+    script.wait(lambda: script.told("chat-view"))
+    page.evaluate(OPEN, "c2")
+    script.wait(lambda: len(script.told("chat-view")) == 2)
+    page.evaluate("document.querySelector('#page > div').prepend(place)")
+    expect(page.locator("#chat article.answer")).to_have_text(["Yes.", "Hel"])
+    assert (script.of(STREAM), len(script.of("GET runs/2/events"))) == ([], 1)
+
+
+@pytest.mark.gate
+def test_refused_view_is_explained(page: Page, chat: Callable[..., Script]) -> None:
+    script = chat(
+        {
+            "conversations/current": [429],
+            "conversations/c1": [503],
+            "conversations/c2": [404],
+            "conversations/c3": [view("c3", OLD), 404],
+        }
+    )
+    expect(page.locator("#hint")).to_have_text("Refused with 429.")
+    page.evaluate(OPEN, "c1")
+    script.wait(lambda: "look" in script.told("gradio-call"))
+    page.evaluate(OPEN, "c2")
+    expect(page.locator("#missing")).to_contain_text("does not exist")
+    page.evaluate(OPEN, "c3")
+    expect(page.locator("#chat article.answer")).to_have_text("Yes.")
+    page.evaluate(OPEN, "c3")
+    script.wait(lambda: script.told("chat-lost"))
+    expect(page.locator("#chat article.answer")).to_have_text("Yes.")  # until the list has followed
+
+
+@pytest.mark.gate
+def test_message_is_stored_once_or_stays(page: Page, chat: Callable[..., Script]) -> None:
+    script = chat(
+        {
+            "conversations/current": [view("c1", OLD)],
+            "conversations/c1": [view("c1", OLD)],
+            "GET conversations": [{"pinned": [], "conversations": [ROW], "next": None}],
+            "GET conversations/c1": [404],
+            SENT: [None, [{"type": "progress", "text": "Reading", "can_stop": False}], HELD, 409, 429, 404],
+            STREAM: [event(1, turn=HEL) + ends(stored=True)],
+            "POST conversations": [stored("c2", "")],
+            "conversations/c2": [view("c2", turn("Other"))],
+        }
+    )
+    box = page.get_by_role("textbox", name="Message")
+    expect(page.locator("#chat article.answer")).to_have_text("Yes.")
+    box.fill("New?")
+    box.press("Enter")  # the network is lost, and then the process ends before it says that it has stored the message
+    script.wait(lambda: script.held)
+    box.press("Enter")
+    script.fulfill(script.held[0], stored("c1", "1"))
+    expect(page.locator("#chat article.answer")).to_have_text(["Yes.", "Hel"])
+    expect(box).to_have_value("")
+    box.fill("Other?")
+    for status in (409, 429):
+        box.press("Enter")
+        expect(page.locator("#hint")).to_have_text(f"Refused with {status}.")
+        expect(box).to_have_value("Other?")
+    box.press("Enter")  # the chat was deleted meanwhile
+    expect(page.locator("#chat article")).to_have_text(["Other?"])
+    expect(box).to_have_value("")
+    sent = [json.loads(body) for body in [*script.of(SENT), *script.of("POST conversations")]]
+    assert [one["again"] for one in sent] == [False, True, True, False, True, True, True]
+    assert len({one["id"] for one in sent[:3]}) == len({one["id"] for one in sent[3:]}) == 1
+    assert sent[0]["id"] != sent[3]["id"]

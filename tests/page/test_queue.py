@@ -139,22 +139,6 @@ def test_message_that_comes_too_late_is_the_next_one(app: App, visit: Visit, mod
     assert requests(model_server, "!text The next one.") == 1
 
 
-def test_message_on_its_way_to_the_model_is_taken_back(app: App, visit: Visit, model_server: Running) -> None:
-    visitor = visit(app.url)
-    visitor.allow_tools()
-    visitor.say('!tokens 9 hold 3 BACK !tool nap {"seconds": 0} !text Done.')
-    expect(visitor.stop).to_be_visible()
-    steer(visitor, "my second thought")
-    with visitor.page.expect_event("requestfailed", lambda request: request.url.endswith("/steer")):
-        queued(visitor).get_by_role("button", name="Undo").click()
-    expect(visitor.box).to_have_value("my second thought")
-    expect(queued(visitor)).to_be_hidden()
-    model_server.release("BACK")
-    expect(visitor.bubbles.filter(has_text="Done.")).to_be_visible()
-    visitor.idle()
-    assert requests(model_server, "my second thought") == 0
-
-
 def test_failed_answer_puts_the_message_back(app: App, visit: Visit, model_server: Running) -> None:
     visitor = visit(app.url)
     hold_back_failure(visitor)

@@ -12,7 +12,7 @@ import pytest
 
 from agent.settings import ROOT
 
-VLLM = """#!{python}
+VLLM = """
 import json, os, signal, subprocess, sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -102,17 +102,20 @@ class Started:
         return json.loads(self.log.read_text())
 
 
+def write_program(path: Path, text: str) -> None:
+    """Write a program in Python, with the first line that pip writes if this Python's path has a space or is long."""
+    path.write_text(f"#!/bin/sh\n'''exec' '{sys.executable}' \"$0\" \"$@\"\n' '''\n{text}")
+    path.chmod(0o755)
+
+
 @contextmanager
 def vllm(folder: Path, gpu: int = 0) -> Iterator[Started]:
     """Put a fake `vllm` on an otherwise empty PATH, and an `nvidia-smi` that reports a GPU of `gpu` MiB, unless 0."""
     log, programs = folder / "vllm.json", folder / "bin"
-    texts = {"vllm": VLLM.format(python=sys.executable, log=str(log))}
-    if gpu:
-        texts["nvidia-smi"] = f"#!/bin/sh\necho {gpu}\n"
     programs.mkdir()
-    for name, text in texts.items():
-        (programs / name).write_text(text)
-        (programs / name).chmod(0o755)
+    write_program(programs / "vllm", VLLM.format(log=str(log)))
+    if gpu:
+        write_program(programs / "nvidia-smi", f"print({gpu})")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", f"{programs}:/usr/bin:/bin")
         yield Started(log)

@@ -1,7 +1,9 @@
 """The web: searches of a SearXNG server and pages behind the guard, with both on loopback, and what answers cite."""
 
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
@@ -26,11 +28,15 @@ from agent.rendering.steps import call_title
 from agent.settings import PublicSettings
 from agent.tools.function_tools import execute
 from agent.tools.web import MAX_RESULTS, MAX_SNIPPET, web_tools
+from agent.web.chat.choices import Choices
 from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.visitor import Visitor
 from tests.support.clocks import Clock
 from tests.support.documents import pdf
+from tests.support.models import QWEN3
+from tests.support.scripted_server import Running
 from tests.support.small_site import Asked, Site, answer, as_json, site, to
+from tests.support.views import chats_of
 from tests.tiers import examples
 
 PAGE = """<!doctype html><meta charset=windows-1252><title>Weather of the\nweek</title><style>b { color: red }</style>
@@ -209,6 +215,26 @@ async def test_searches_and_pages_are_counted_for_each_visitor(there: Site) -> N
     assert others[-1].content.startswith("Limit for your network address: 3 searches and pages a minute.")
     with pytest.raises(Limited):
         permit_of("ann")()
+
+
+@pytest.mark.parametrize("public", [None, PublicSettings(search=True)], ids=["private", "public"])
+async def test_page_of_the_owners_network_is_for_private_pages(
+    there: Site, server: Running, tmp_path: Path, public: PublicSettings | None
+) -> None:
+    """The numbers of a chat go on from answer to answer."""
+    page = chats_of(server.base_url, tmp_path, QWEN3, search=there.url, fetch_from=(there.host,), public=public)
+    ann, chat, paths = Visitor(owner="ann", address="5.6.7.8"), None, ("/rain", "/sun")
+    for path in paths:
+        there.handlers["/search"] = results(("Weather", there.url + path, "Rain."))
+        ask = f'!tool web_search {{"query": "x"}} !tool read_page {{"url": "{there.url}{path}"}} !text Done.'
+        live = await page.send(ann, chat, {"text": ask}, Choices(web=True))
+        assert live is not None
+        await live.wait_for_end()
+        chat = live.conversation_id
+    await page.aclose()
+    told = [one["content"] for one in server.journal()[-1]["body"]["messages"] if one["role"] == "tool"]
+    assert re.findall(r"^\[(\d+)\] Weather$", "\n".join(told), re.MULTILINE) == ["1", "2"]
+    assert [one.target for one in there.asked if one.target in paths] == ([] if public else [*paths])
 
 
 def cited(text: str, *results: tuple[str, str]) -> list[tuple[str, str, list[str]]]:

@@ -1,12 +1,20 @@
 """API keys that visitors typed: who has access, for how long, and which values are refused."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from agent.errors import InputError
+from agent.history.memory import MemoryStore
+from agent.web.chat.choices import Choices
+from agent.web.chat.journal import request_of
 from agent.web.chat.model_menu import MAX_KEY_LENGTH, ApiKeys
+from agent.web.chat.visitor import Visitor
 from tests.support.clocks import run_without_waiting
+from tests.support.models import QWEN3
+from tests.support.scripted_server import Running
+from tests.support.views import chats_of
 
 KEY = "sk-typed-by-a-visitor-123456"
 
@@ -62,3 +70,22 @@ async def test_keys_are_hidden_in_repr() -> None:
     keys = ApiKeys(60)
     keys.put("ann", "openai", KEY)
     assert KEY not in repr(vars(keys))
+
+
+@pytest.mark.parametrize("provider", ["huggingface", "vllm"])
+async def test_stored_run_says_that_it_uses_a_typed_key(
+    server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, provider: str
+) -> None:
+    """Another process that finishes it must not do so with the owner's key."""
+    monkeypatch.setenv("HUGGINGFACE_BASE_URL", server.base_url)
+    page = chats_of(server.base_url, tmp_path, QWEN3, store=(store := MemoryStore()))
+    page.models.keys.put("ann", "huggingface", KEY)
+    choices = Choices(model=f"{provider}:Qwen/Qwen3-8B")
+    live = await page.send(Visitor(owner="ann"), None, {"text": "!tokens 9 hold 3 key"}, choices)
+    assert live is not None
+    request = request_of(await store.runs.events(live.run_id, owner="ann"))
+    server.release("key")
+    await live.wait_for_end()
+    await page.aclose()
+    assert request is not None
+    assert request.own_key is (provider == "huggingface")

@@ -9,10 +9,12 @@ from uuid import uuid4
 
 import pytest
 
-from agent.errors import ToolError
+from agent.errors import Limited, ToolError
+from agent.settings import PublicSettings
 from agent.tools.function_tools import PromptInfo
 from agent.web import message_routes
 from agent.web.chat.rate_limit import RateLimiter
+from agent.web.chat.visitor import Visitor
 from agent.web.message_routes import PROMPTS_FAILED_SECONDS, ServerPrompts
 from agent.web.middleware.requests import MAX_BODY
 from tests.conftest import App
@@ -279,3 +281,10 @@ async def test_prompts_of_a_failed_server_are_asked_again_later(
         assert [one["name"] for one in await prompts.list()] == ["of b"]
         asked_by_time.append([one.asked for one in servers])
     assert asked_by_time == [[1, 1], [1, 1], [2, 1]]
+
+
+async def test_prompt_of_a_server_counts_as_a_message() -> None:
+    prompts, ann = ServerPrompts([PromptServer("a")], RateLimiter(PublicSettings(messages=1))), Visitor(owner="ann")
+    assert await prompts.text(ann, "a", "review", {}) == "review {}"
+    with pytest.raises(Limited):
+        await prompts.text(ann, "a", "review", {})

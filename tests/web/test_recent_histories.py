@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from agent.history import Conversation, Entry, HistoryStore
 from agent.history.memory import MemoryStore
 from agent.web.chat.journal import branch
 from agent.web.chat.recent_histories import ENTRY_BYTES, MAX_HISTORY_BYTES, NEWEST, PAGE, READ_BYTES, RecentHistories
+from tests.support.views import chats_of
 
 LONG = NEWEST + 1
 """Entries of a history that is kept."""
@@ -122,3 +124,13 @@ async def test_reading_costs_no_more_in_longer_histories() -> None:
         again = await histories.read(longer)
         assert (store.read, again.earlier, len(again.entries)) == (NEWEST, found.earlier, len(found.entries) + 2)
         assert histories.size <= MAX_HISTORY_BYTES
+
+
+async def test_erased_messages_are_not_kept(tmp_path: Path) -> None:
+    page = chats_of("", tmp_path, store=(store := MemoryStore()))
+    conversation = await grown(store, Conversation(owner="ann"), LONG)
+    history = await page.runs.histories.read(conversation)
+    assert page.runs.histories.size
+    await page.erase("ann", conversation.id, history.entries[-1].id)
+    assert not page.runs.histories.size
+    await page.aclose()

@@ -31,6 +31,7 @@ from agent.history.codec import load_entries
 from agent.models.weights import SMOLLM2, fetch
 from agent.web.server import REPEAT_SECONDS
 from tests.conftest import CONFIG, ROOT, App, Visit, Visitor
+from tests.support.launched_servers import write_program
 from tests.support.ports import free_port
 from tests.support.scripted_server import Config, Running, running
 from tests.support.waiting import command_of
@@ -234,8 +235,7 @@ def test_second_signal_ends_at_once_and_stores_text(start: Start) -> None:
 def test_second_signal_does_not_wait_for_stuck_model(start: Start, tmp_path: Path) -> None:
     stubborn = tmp_path / "bin" / "vllm"
     stubborn.parent.mkdir()
-    stubborn.write_text(f"#!{sys.executable}\n" + STUBBORN)
-    stubborn.chmod(0o755)
+    write_program(stubborn, STUBBORN)
     own = start(VLLM_BASE_URL="", MODEL="any/model", PATH=f"{stubborn.parent}:{os.environ['PATH']}")
     until(lambda: (tmp_path / "bin" / "ready").exists())
     processes = family(own.process.pid)

@@ -317,7 +317,10 @@ async def test_stop_stops_one_or_all(house: House) -> None:
         following = asyncio.create_task(client.get(f"/runs/{runs[0]}/events?format=blocks"))
         together = house.page.live_runs.together[chat]
         await until(lambda: all("word9" in "".join(bubble.text for bubble in one.bubbles) for one in together.answers))
-        assert (await client.post(f"/conversations/{chat}/stop", json={"run": runs[1]})).status_code == 204
+        other = await house.store.save(Conversation(owner="ann"))
+        for at in (other.id, chat):  # the first one is not the answer's chat
+            assert together.answers[1].run.cancel_reason is None
+            assert (await client.post(f"/conversations/{at}/stop", json={"run": runs[1]})).status_code == 204
         await until(lambda: together.answers[1].is_ended)
         assert len(house.page.live_runs.of(chat)) == 2
         with pytest.raises(Conflict):
@@ -723,7 +726,10 @@ async def test_votes_are_counted_off_the_loop(house: House, monkeypatch: pytest.
     monkeypatch.setattr(message_routes, "tally", seen)
     async with client_of(house) as client:
         assert (await client.get("/votes")).json()["votes"] == []
-        assert (await client.get("/votes?format=csv")).text.startswith("at,")
+        table = await client.get("/votes?format=csv")
+        assert table.text.startswith("at,")
+        assert table.headers["content-disposition"] == 'attachment; filename="votes.csv"'
+        assert table.headers["cache-control"] == (await client.get("/votes")).headers["cache-control"] == "no-store"
     assert threads
     assert all(name.startswith("looks") for name in threads)
     monkeypatch.setattr(conversations, "MOST_VOTES", 1)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 
+from agent.files.transcribe import Transcriber
 from agent.providers.speech import MAX_BYTES
 from agent.settings import PublicSettings
 from agent.web import voice_routes
@@ -76,6 +77,7 @@ async def test_sentence_is_spoken_with_key_and_voice_of_the_owner(
             answer = await page.say("Hello.")
     assert (answer.status, b"".join(answer.pieces)) == (200, WAV)
     assert dict(answer.headers)[b"content-type"] == b"audio/wav"
+    assert dict(answer.headers)[b"cache-control"] == b"no-store"
     expected = {"model": "tts", "voice": "alloy", "input": "Hello.", "response_format": "mp3"}
     assert server.server.spoken == [expected | {"authorization": "Bearer sk-owner"}]
     assert (about["speaks"], about["speaker"]) == (True, "")
@@ -194,11 +196,37 @@ async def test_recordings_are_counted(tmp_path: Path) -> None:
     assert codes == [400] * RECORDINGS_EACH + [429]
 
 
+async def test_one_recording_of_a_visitor_is_written_down_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, go_on = asyncio.Event(), asyncio.Event()
+
+    async def held(*_: object) -> str:
+        began.set()
+        await go_on.wait()
+        return "Hello."
+
+    monkeypatch.setattr(Transcriber, "text_or_nothing", held)
+    async with page_of(tmp_path) as page:
+        paths = [await page.upload(SPEECH) for _ in range(2)]
+        first = asyncio.ensure_future(page.write_down(paths[0]))
+        await began.wait()
+        refused = await page.write_down(paths[1])
+        go_on.set()
+        texts = [(await first)["text"], (await page.write_down(paths[1]))["text"]]
+    assert (refused["code"], refused["detail"].split(".")[0]) == (
+        (429, "This server writes other recordings down at the moment")
+    )
+    assert texts == ["Hello."] * 2
+
+
 async def test_server_that_writes_nothing_down_says_why(tmp_path: Path) -> None:
     async with page_of(tmp_path) as page:
         about = json.loads((await page.ask("GET", "/voice")).text)
         assert about["writer"] == ""
         assert about["why"].startswith("Whisper base is not on this disk")
-        told = await page.write_down(await page.upload(SPEECH))
+        path = await page.upload(SPEECH)
+        told, again = [await page.write_down(path) for _ in range(2)]
     assert told["type"] == "error"
     assert told["detail"] == about["why"]
+    assert again["detail"].endswith("could not be read. Attach it again."), "it is removed"
