@@ -179,7 +179,7 @@ def _uses(script: str, name: str) -> bool:
 
 
 _SAID = re.compile(r"\bsaid(?:\.(?P<whole>\w+)|\[[\"`](?P<begins>\w+))")
-_COMMENT = re.compile(r"(?m)^ *//.*$|^ */\*\*(?:(?!\*/)[\s\S])*\*/ *$|/\*\* @(?:(?!\*/).)*\*/ ?| // [^'\"`]*$")
+_COMMENT = re.compile(r"(?m)^ *//.*$|^ */\*\*(?:(?!\*/)[\s\S])*\*/ *$|/\*\* @(?:(?!\*/).)*\*/ ?| // [^'\"`\n]*$")
 
 
 def without_comments(script: str) -> str:
