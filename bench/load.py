@@ -3,9 +3,10 @@
 Every visitor has a cookie and a page session, as a browser has them, and has loaded the page before. The model server,
 the app and this client run on one machine. It ends only processes that it started, within 12 minutes.
 
-    python -m bench.load [--row ours:100] [--row ours:100:500] [--row naive:20] [--profile FILE]
+    python -m bench.load [--row ours:100] [--row ours:100:500] [--row ours:64:0:140] [--row naive:20] [--profile FILE]
 
-A row is the app, its visitors, and the pages that are open beside them and do nothing.
+A row is the app, its visitors, the pages that are open beside them and do nothing, and the tokens a second of each
+answer (30). Each answer takes ten seconds.
 """
 
 import argparse
@@ -31,15 +32,15 @@ from bench.page_client import NaivePage, OurPage, PageConfig
 from bench.process import ROOT, CpuMeter, OutOfTime, bounded, started, wait_until_up
 from tests.support.ports import free_port
 
-TOKENS, RATE = 300, 30
-IDEAL_S = TOKENS / RATE
+RATE, IDEAL_S = 30, 10
+"""The tokens a second of an answer, unless the row names others, and the seconds in which all of them are sent."""
 ARRIVAL_S = 2.0
 """Seconds over which the visitors send their messages, because a hundred people never press Enter in one moment."""
 LIMIT_S, ROW_S = 720, 150.0
 OPEN_AT_ONCE = 8
 """Pages that are loaded at once."""
 TOKEN = re.compile(r"word(\d+)")
-ROWS = ("ours:20", "ours:50", "ours:100", "ours:200", "ours:100:500", "naive:20", "naive:100")
+ROWS = ("ours:20", "ours:50", "ours:100", "ours:200", "ours:100:500", "ours:64:0:140", "naive:20", "naive:100")
 PAGES = {"ours": OurPage, "naive": NaivePage}
 HERE = Path(__file__).resolve().parent
 
@@ -50,6 +51,7 @@ class Visit:
 
     number: int
     page: OurPage | NaivePage
+    rate: int = RATE
     sent: float = 0.0
     at: dict[int, float] = field(default_factory=dict[int, float])
     ended: float = 0.0
@@ -58,7 +60,12 @@ class Visit:
     @property
     def prompt(self) -> str:
         """The message, which names the visitor in the server's journal."""
-        return f"!tokens {TOKENS} @{RATE} visitor-{self.number}-"
+        return f"!tokens {self.tokens} @{self.rate} visitor-{self.number}-"
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of the answer."""
+        return self.rate * IDEAL_S
 
     async def make(self, start: float) -> None:
         """Send the message at `start` and read the answer to its end. Notes a failure instead of raising."""
@@ -72,8 +79,8 @@ class Visit:
                         self.at.setdefault(int(number), now)
             self.ended = time.time()
             await self.page.finish()
-            if len(self.at) != TOKENS:
-                self.failure = f"{len(self.at)} of {TOKENS} tokens"
+            if len(self.at) != self.tokens:
+                self.failure = f"{len(self.at)} of {self.tokens} tokens"
         except Exception as error:
             self.failure = f"{type(error).__name__}: {error}"[:200]
 
@@ -88,6 +95,7 @@ class Row:
     app: str
     visitors: int
     idle: int
+    rate: int = RATE
     finished: int = 0
     first_p50: float | None = None
     first_p95: float | None = None
@@ -105,6 +113,7 @@ COLUMNS = (
     ("app", "app", ""),
     ("visitors", "visitors", ""),
     ("idle pages", "idle", ""),
+    ("tokens/s each", "rate", ""),
     ("finished", "finished", ""),
     ("first token p50 ms", "first_p50", ".0f"),
     ("p95", "first_p95", ".0f"),
@@ -168,9 +177,11 @@ def sent_times(base_url: str) -> dict[int, dict[int, float]]:
 class Load:
     """One load of one running app."""
 
-    def __init__(self, name: str, url: str, meter: CpuMeter, model: CpuMeter, visitors: int, idle: int) -> None:
+    def __init__(
+        self, name: str, url: str, meter: CpuMeter, model: CpuMeter, visitors: int, idle: int, rate: int
+    ) -> None:
         self._name, self._url, self._meter, self._model = name, url, meter, model
-        self._visitors, self._idle = visitors, idle
+        self._visitors, self._idle, self._rate = visitors, idle, rate
         self.visits: list[Visit] = []
         self.open_s = self.cpu_s = 0.0
         self.cores = ""
@@ -189,7 +200,7 @@ class Load:
             await asyncio.gather(*map(open_, pages))
             await asyncio.sleep(1)
             self.open_s = (self._meter.seconds() - before) / len(pages)
-            self.visits = [Visit(number, page) for number, page in enumerate(pages[: self._visitors])]
+            self.visits = [Visit(number, page, self._rate) for number, page in enumerate(pages[: self._visitors])]
             self._toggle(profile)
             before, start = self._used(), time.time() + 0.5
             apart = ARRIVAL_S / self._visitors
@@ -211,7 +222,7 @@ class Load:
             os.kill(self._meter.child.pid, signal.SIGUSR1)
 
 
-def measure(app: str, visitors: int, idle: int, profile: str) -> Row:
+def measure(app: str, visitors: int, idle: int, rate: int, profile: str) -> Row:
     """Start the model server and the app anew, and measure one load."""
     with tempfile.TemporaryDirectory() as name:
         folder, ports = Path(name), [free_port(), free_port()]
@@ -236,7 +247,7 @@ def measure(app: str, visitors: int, idle: int, profile: str) -> Row:
             wait_until_up(server, f"http://127.0.0.1:{ports[0]}/health", folder / "model.log", 20)
             wait_until_up(child, url, folder / "app.log", 60)
             time.sleep(4)  # the app imports its provider some time after it is up
-            load = Load(app, url, CpuMeter(child), CpuMeter(server), visitors, idle)
+            load = Load(app, url, CpuMeter(child), CpuMeter(server), visitors, idle, rate)
             note = ""
             try:
                 asyncio.run(asyncio.wait_for(load.run(profile=bool(profile) and app != "naive"), ROW_S))
@@ -248,7 +259,8 @@ def measure(app: str, visitors: int, idle: int, profile: str) -> Row:
         app=app,
         visitors=visitors,
         idle=idle,
-        cpu_ms=1000 * load.cpu_s / (visitors * TOKENS) or None,
+        rate=rate,
+        cpu_ms=1000 * load.cpu_s / (visitors * rate * IDEAL_S) or None,
         cores=load.cores,
         open_ms=1000 * load.open_s,
         rss_mb=rss,
@@ -256,25 +268,25 @@ def measure(app: str, visitors: int, idle: int, profile: str) -> Row:
     )
 
 
-def parsed(row: str) -> tuple[str, int, int]:
-    """Return the app, the visitors and the idle pages of a row. Raises ValueError."""
-    app, visitors, idle = (*row.split(":"), "0")[:3]
+def parsed(row: str) -> tuple[str, int, int, int]:
+    """Return the app, the visitors, the idle pages and the rate of a row. Raises ValueError."""
+    app, visitors, idle, rate = [*row.split(":"), *("", "0", str(RATE))[row.count(":") :]][:4]
     if app not in PAGES:
         raise ValueError(f"no such app: {app}")
-    return app, int(visitors), int(idle)
+    return app, int(visitors), int(idle), int(rate)
 
 
 def main() -> None:
     """Measure and print a table. All rows together are also saved."""
     parser = argparse.ArgumentParser(description="Many visitors at once, on the page's own path.")
-    parser.add_argument("--row", action="append", type=parsed, help="app:visitors:idle pages; may be given again")
+    parser.add_argument("--row", action="append", type=parsed, help="app:visitors:idle pages:tokens a second")
     parser.add_argument("--profile", default="", help="file for the stacks of our app, see bench.profiled_app")
     given = parser.parse_args()
     rows: list[Row] = []
     with suppress(OutOfTime), bounded(LIMIT_S):
-        for app, visitors, idle in given.row or map(parsed, ROWS):
-            print(f"{app}, {visitors} visitors, {idle} idle pages ...", file=sys.stderr, flush=True)
-            rows.append(measure(app, visitors, idle, given.profile))
+        for app, visitors, idle, rate in given.row or map(parsed, ROWS):
+            print(f"{app}, {visitors} visitors, {idle} idle pages, {rate} tokens/s ...", file=sys.stderr, flush=True)
+            rows.append(measure(app, visitors, idle, rate, given.profile))
             print(table(rows[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
     print(table(rows))
     if not given.row:

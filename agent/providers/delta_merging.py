@@ -6,7 +6,8 @@ text become one event with the joined text. All other bytes stay as they are, in
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, cast
@@ -52,6 +53,27 @@ def count_deltas() -> DeltaCount:
 def current_count() -> DeltaCount:
     """Return the count for a stream that is requested now."""
     return _count.get(DeltaCount())
+
+
+_least_pause: ContextVar[float] = ContextVar("least_pause", default=0.0)
+
+
+@contextmanager
+def reading_each(seconds: float) -> Generator[None]:
+    """Let the streams of this block, and of the tasks that it starts, pause at least so long between two reads.
+
+    Use it for readers that look no more often: what a read costs hardly depends on how much it finds.
+    """
+    before = _least_pause.set(seconds)
+    try:
+        yield
+    finally:
+        _least_pause.reset(before)
+
+
+def least_pause() -> float:
+    """Return the least seconds between two reads of a stream that is requested now."""
+    return _least_pause.get()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
 from math import inf
 from time import monotonic
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 from weakref import WeakKeyDictionary
@@ -17,16 +18,17 @@ from pydantic_ai.settings import ModelSettings
 from agent.errors import ProviderError
 from agent.fetch import tls_context
 from agent.models.catalog import ModelSpec, ProviderSpec
+from agent.providers.chunk_joining import JoiningBackend
 from agent.providers.connection import Endpoint, Reasoning
-from agent.providers.delta_merging import DeltaMerger, current_count
+from agent.providers.delta_merging import DeltaMerger, current_count, least_pause
 from agent.providers.errors import broken_key, explain, explained, is_broken_key, missing_key
 from agent.system.request_queue import RequestQueue
 
 READ_INTERVAL_SECONDS = 0.04
 """Seconds between two reads of a stream that has begun, if it is the only one. The first text is never held back.
 
-Waking up for every token is expensive: waking each 40 ms parses the same bytes with less than half the CPU. The page
-draws growing text each 100 ms."""
+Waking up for every token is expensive: waking each 40 ms parses the same bytes with less than half the CPU. A page
+draws less often, and asks for longer pauses: see `agent.providers.delta_merging.reading_each`."""
 PER_STREAM_SECONDS = 0.0026
 """Seconds that each other open stream adds to the pause of all: 100 streams pause for 0.3 s."""
 MAX_READ_INTERVAL_SECONDS = 0.5
@@ -205,6 +207,11 @@ class _BatchingTransport(httpx2.AsyncHTTPTransport):
     waits minutes for a connection.
     """
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        pool: Any = self._pool
+        pool._network_backend = JoiningBackend(pool._network_backend)
+
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         seconds = request.extensions.get("timeout", {})
         usual = {**TIMEOUT.as_dict(), "read": None}
@@ -228,7 +235,7 @@ class _BatchedStream(httpx2.AsyncByteStream):
 
     def __init__(self, stream: httpx2.AsyncByteStream, merger: DeltaMerger | None = None) -> None:
         self._stream, self._merger = stream, merger
-        self._count = current_count()
+        self._count, self._least_pause = current_count(), least_pause()
         self._chunks: list[bytes] = []
         self._given_at = -inf
         self._news = asyncio.Event()
@@ -277,7 +284,7 @@ class _BatchedStream(httpx2.AsyncByteStream):
                 except StopAsyncIteration:
                     return
                 self._chunks.append(chunk)
-                arrived, pause = monotonic(), _PACE.seconds
+                arrived, pause = monotonic(), max(_PACE.seconds, self._least_pause)
                 has_more = self._waits < 2 or arrived - asked < 0.001
                 if has_more and len(self._chunks) < MAX_CHUNKS_AHEAD:
                     continue

@@ -31,7 +31,7 @@ from agent.history import HistoryStore, RunEvent
 from agent.i18n.translator import Translator
 from agent.rendering import bubbles
 from agent.system.threads import TURNS
-from agent.web.chat.answers import AnswersTogether, OneAnswer, RunningAnswer, RunningAnswers
+from agent.web.chat.answers import TEXT_SECONDS, AnswersTogether, OneAnswer, RunningAnswer, RunningAnswers
 from agent.web.chat.recovery import GOES_ON
 from agent.web.chat.side_by_side import ColumnsTurn
 from agent.web.chat.turns import TurnRenderer
@@ -302,8 +302,6 @@ def number_in(last_id: str) -> int:
 
 KEPT_CHARACTERS = 1_000_000
 """Characters of the frames of one answer that are kept for readers that are behind."""
-TEXT_SECONDS = 0.125
-"""Seconds from a frame of a text that grows to the next frame. The first text and the end do not wait."""
 WAIT_SECONDS = 0.5
 """Seconds after which a turn is rendered again without a new event, because a wait is counted."""
 

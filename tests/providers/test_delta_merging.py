@@ -21,7 +21,7 @@ from pydantic_ai.messages import ModelRequest, ModelResponse
 from agent import Endpoint, ModelSpec, connect
 from agent.models.catalog import load_catalog
 from agent.providers import delta_merging, http
-from agent.providers.delta_merging import DeltaMerger, Template, count_deltas, read_delta
+from agent.providers.delta_merging import DeltaMerger, Template, count_deltas, read_delta, reading_each
 from agent.providers.http import ClientConnection, ReadPace
 from agent.responses import BubbleMarker, StreamDecoder, finalize
 from tests.support.read_pauses import read_pauses
@@ -382,6 +382,20 @@ async def test_busy_loop_gets_one_batch_for_each_pause(monkeypatch: pytest.Monke
     assert b"".join(batches) == b"." * 200
     assert 5 < len(batches) <= len(pauses) + 2, "what arrives in a pause comes in one piece"
     assert len(pauses) < 50
+
+
+async def test_readers_can_ask_for_longer_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses, sleep = list[float](), asyncio.sleep
+
+    async def noted(seconds: float) -> None:
+        pauses.append(seconds)
+        await sleep(min(seconds, 0.01))
+
+    monkeypatch.setattr(http.asyncio, "sleep", noted)
+    with reading_each(0.2):
+        stream = http._BatchedStream(Busy(50))
+    assert b"".join(await _read_all(stream)) == b"." * 50
+    assert {0.2} == {*pauses} - {0}
 
 
 class Busy(httpx2.AsyncByteStream):

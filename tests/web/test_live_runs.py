@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from agent import Agent
 from agent.errors import Conflict
 from agent.i18n.translator import ENGLISH
+from agent.providers.delta_merging import least_pause
 from agent.tools.function_tools import Tool, tool
 from agent.web import run_event_routes
-from agent.web.chat.answers import EVENT_SECONDS, LiveRuns
+from agent.web.chat.answers import EVENT_SECONDS, TEXT_SECONDS, LiveRuns
 from agent.web.chat.turns import TurnRenderer
 from agent.web.chat.views import RunningTurn
-from agent.web.run_event_routes import TEXT_SECONDS, WAIT_SECONDS, TurnFrames, stream
+from agent.web.run_event_routes import WAIT_SECONDS, TurnFrames, stream
 from tests.support.clocks import run_without_waiting
 from tests.support.fakes import Act, Call, FakeConnection, Pause, Step, Words
 from tests.support.views import unstored
@@ -182,6 +183,20 @@ def test_growing_text_has_eight_frames_a_second(monkeypatch: pytest.MonkeyPatch)
     assert first <= EVENT_SECONDS + 0.01
     assert set(gaps) == {TEXT_SECONDS}
     assert times[-1] == end
+
+
+async def test_model_is_read_as_often_as_pages_draw() -> None:
+    pauses = list[float]()
+
+    def look() -> str:
+        """Look."""
+        pauses.append(least_pause())
+        return "Seen."
+
+    script = [Step([Call("look", "{}", "c1")], "tool_call"), Step([Words("output_text", ["Done."])])]
+    await LiveRuns(None).start(Agent(FakeConnection(script), tools=[look]).run("Look."), unstored()).run
+    assert pauses == [TEXT_SECONDS]
+    assert least_pause() == 0
 
 
 async def test_only_its_owner_has_a_running_answer() -> None:

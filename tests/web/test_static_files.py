@@ -13,8 +13,12 @@ from starlette.types import Message, Receive, Scope, Send
 
 from agent.web.app import add_page_routes
 from agent.web.middleware.page_delivery import CACHE_FOREVER, StaticFilesMiddleware
-from agent.web.ui.page_files import HERE, LAZY, LAZY_PARTS
+from agent.web.ui.composer.component import Composer
+from agent.web.ui.page_files import HERE, LAZY, LAZY_PARTS, page_files, without_comments
 from agent.web.ui.page_head import ICONS
+from agent.web.ui.page_text import SCRIPTS
+from agent.web.ui.settings.component import SettingsPanel
+from agent.web.ui.transcript.component import Transcript
 from tests.conftest import App, Visit
 
 NAME = "index-Bx_1-aZ9.js"
@@ -174,8 +178,31 @@ def test_visit_is_light(app: App, visit: Visit) -> None:
 
 
 LAZY_FILES = {f"{name}.{kind}" for name in (*LAZY, *LAZY_PARTS) for kind in ("js", "css")}
+LABELS = {*Transcript.LABELS, *Composer.LABELS, *SettingsPanel.LABELS}
 OF_GRADIO = re.compile(r"toast-\w|testid|\.block\b|html-container|svelte|classList\.contains\(.open")
 """What Gradio calls its own elements."""
+
+
+def test_scripts_lose_only_comments() -> None:
+    for path in HERE.rglob("*.js"):
+        script = path.read_text(encoding="utf-8")
+        pairs = [*zip(script.splitlines(), without_comments(script).splitlines(), strict=True)]
+        wrong = [old for old, new in pairs if not new.strip() and not re.match(r"\s*(//|/\*\*|\*|$)", old)]
+        assert not wrong, path.name
+    assert without_comments("a(1); // it's\nb = 2; // so\nc = '// no';") == "a(1); // it's\nb = 2;\nc = '// no';"
+
+
+def test_texts_are_loaded_with_what_uses_them() -> None:
+    files = page_files()
+    at_once, later = (
+        next(one.decode() for name, one in files.contents.items() if name.startswith(f"{kind}-en"))
+        for kind in ("texts", "later")
+    )
+    for name in ("chats_search", "key_enter", "export_html", "queued"):
+        assert f'"{name}": ' in at_once
+    for name in ("share_create", "annotate_pen", "window_full"):
+        assert f'"{name}": ' in later
+    assert all((f'"{name}": ' in at_once) != (f'"{name}": ' in later) for name in SCRIPTS if name not in LABELS)
 
 
 def test_page_has_one_entry_and_no_circle() -> None:

@@ -19,6 +19,7 @@ from weakref import WeakValueDictionary
 from agent.errors import AgentError, Conflict, InputError, NotFound, StoreUnavailable
 from agent.history import HistoryStore, Note, RunEvent, UnfinishedRun
 from agent.i18n.text import LocalizedText, _
+from agent.providers.delta_merging import reading_each
 from agent.providers.retry import Wait
 from agent.responses import make_response, steering_id
 from agent.runtime.run import Run
@@ -60,10 +61,14 @@ class Ending:
         return self.note.ended == "suspended"
 
 
+TEXT_SECONDS = 0.125
+"""Seconds from a frame of a text that grows to the next frame, for pages. The first text and the end do not wait.
+
+The stream of the model is read as often, so that a text waits once on its way, and most frames not at all."""
 EVENT_SECONDS = 0.03
 """The shortest time between two events of an answer. The first and the last event never wait.
 
-The stream of the model sets the pace (`agent.providers.http.ReadPace`). This is for runs that no such stream feeds."""
+The stream of the model sets the pace. This is for runs that no such stream feeds."""
 UPDATE_SECONDS = 0.1
 """The shortest pause between two updates of a program that reads whole bubbles."""
 LOOK_SECONDS = 0.5
@@ -321,8 +326,7 @@ class LiveRuns:
             raise Conflict(STILL_WRITING)
         journal.log.attach(run, continues)
         if not resumed:
-            with acting_for(journal.conversation.owner):
-                run.start()
+            _start(run, journal.conversation.owner)
         live = LiveRun(run, journal, self._grace, resumed=resumed)
         self._runs[run.id] = live
         self._by_conversation.setdefault(live.conversation_id, []).append(live)
@@ -423,6 +427,11 @@ async def _leave(live: LiveRun) -> None:
         live.run.cancel("shutdown")
 
 
+def _start(run: Run, owner: str) -> None:
+    with acting_for(owner), reading_each(TEXT_SECONDS):
+        run.start()
+
+
 def _has_lease(live: LiveRun) -> bool:
     return (
         live.log.is_stored and not live.run.done and not live.log.is_released and not is_temporary(live.conversation_id)
@@ -436,8 +445,7 @@ async def _claim(live: LiveRun, journal: StoreJournal) -> None:
     except Exception as failure:  # whoever waits for the first write gets it
         live.run.refuse(failure)
     else:
-        with acting_for(live.owner):
-            live.run.start()
+        _start(live.run, live.owner)
 
 
 async def _finish(following: asyncio.Task[None], live: LiveRun) -> None:

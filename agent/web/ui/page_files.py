@@ -7,7 +7,7 @@ they import as `texts`.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from html import escape
@@ -121,29 +121,56 @@ def page_files(facts: PageFacts = USUAL, parts: Sequence[str] = ()) -> PageFiles
     used = [path for path in paths if path.suffix == ".js" or path.stem in (*LAZY, *LAZY_PARTS)]
     modules = {path.relative_to(HERE).as_posix(): _content(path) for path in used}
     folder = f"page-{_digest(b''.join(modules.values()))}"
-    texts = {one: texts_module(one, facts).encode() for one in LANGUAGES}
+    early = [path.read_text(encoding="utf-8") for path in used if path.stem not in (*LAZY, *LAZY_PARTS)]
+    at_once = {name for name in SCRIPTS if any(_uses(script, name) for script in early)}
+    others = {one: later_texts(one, at_once).encode() for one in LANGUAGES}
+    later = {one: _name(f"later-{one}", content, "js") for one, content in others.items()}
+    texts = {one: texts_module(one, facts, at_once=at_once, later=later[one]).encode() for one in LANGUAGES}
     names = {one: _name(f"texts-{one}", content, "js") for one, content in texts.items()}
     rules = style().encode()
     css = _name("page", rules, "css")
     contents = {names[one]: content for one, content in texts.items()} | {css: rules}
+    contents |= {later[one]: content for one, content in others.items()}
     contents |= {f"{folder}/{name}": content for name, content in modules.items()}
     return PageFiles(contents, folder, names, css, tuple(parts))
 
 
-def texts_module(language: str, facts: PageFacts = USUAL) -> str:
-    """Return a module with the texts of all modules in one language, and with what they must know of this page."""
-    said: dict[str, Any] = {**translated(SCRIPTS, language)}
+def texts_module(
+    language: str, facts: PageFacts = USUAL, *, at_once: Collection[str] = SCRIPTS, later: str = ""
+) -> str:
+    """Return a module with the texts of the modules in one language, and with what they must know of this page.
+
+    `at_once` are the names of the texts that it has. The others are in the module `later`.
+    """
+    said: dict[str, Any] = {**translated({name: SCRIPTS[name] for name in SCRIPTS if name in at_once}, language)}
     for name, kind in (("transcript", Transcript), ("composer", Composer), ("settings", SettingsPanel)):
         said[name] = translated(kind.LABELS, language)
     values = {"said": said, "language": language, "languages": [*LANGUAGES], **asdict(facts)}
-    return "".join(f"export const {name} = {json.dumps(one, ensure_ascii=False)};\n" for name, one in values.items())
+    rest = f'new URL("{later}", import.meta.url).href' if later else '""'
+    lines = [f"export const {name} = {json.dumps(one, ensure_ascii=False)};\n" for name, one in values.items()]
+    return "".join([*lines, f"export const later = {rest};\n"])
 
 
-_COMMENT = re.compile(r"(?m)^ *//.*$|^ */\*\*(?:(?!\*/)[\s\S])*\*/ *$")
+def later_texts(language: str, at_once: Collection[str]) -> str:
+    """Return a module with the texts of the modules that are loaded when they are used."""
+    texts = translated({name: text for name, text in SCRIPTS.items() if name not in at_once}, language)
+    return f"export const said = {json.dumps(texts, ensure_ascii=False)};\n"
+
+
+def _uses(script: str, name: str) -> bool:
+    """Return True if a script can use the text with this name. It may make the end of a name of variables."""
+    return any(
+        name == found["whole"] if found["whole"] else name.startswith(found["begins"])
+        for found in _SAID.finditer(script)
+    )
+
+
+_SAID = re.compile(r"\bsaid(?:\.(?P<whole>\w+)|\[[\"`](?P<begins>\w+))")
+_COMMENT = re.compile(r"(?m)^ *//.*$|^ */\*\*(?:(?!\*/)[\s\S])*\*/ *$|/\*\* @(?:(?!\*/).)*\*/ ?| // [^'\"`\n]*$")
 
 
 def without_comments(script: str) -> str:
-    """Return a script without its lines that are comments. The others keep their numbers."""
+    """Return a script without its lines that are comments, and without types. The other lines keep their numbers."""
     return _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), script)
 
 

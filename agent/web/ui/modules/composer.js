@@ -5,7 +5,7 @@ import { fileAt } from "../composer/composer.js";
 import { isSoft } from "../transcript/elements.js";
 import { answer, call, write } from "./gradio.js";
 import { inTurn, request } from "./network.js";
-import { $, box, button, editor, hint, inAddress, joined, kept, load, make, nameOf, root, said, shown, when } from "./shared.js";
+import { $, box, button, editor, hint, inAddress, joined, kept, late, load, make, nameOf, root, said, shown, when } from "./shared.js";
 
 const CHECK_MS = 500;
 
@@ -493,7 +493,6 @@ function offerVoice() {
 
 // A model gets a video as pictures with their times, and its sound. film.js makes them, in the browser.
 function takeFilms() {
-  let loads = 0;
   document.addEventListener("composer:attach", (event) => {
     const { takes = "" } = $("#about [data-takes]")?.dataset ?? {}, { files } = event.detail;
     const films = files.filter(({ type }) => type.startsWith("video/"));
@@ -502,8 +501,8 @@ function takeFilms() {
     event.preventDefault();
     const rest = files.filter((one) => !films.includes(one));
     if (rest.length) editor.attach(rest);
-    const film = import(`./film.js#${loads}`);
-    film.catch(() => (loads++, hint(said.chats_failed)));
+    const film = late("film");
+    film.catch(() => hint(said.chats_failed));
     for (const one of films) editor.files.expect(one.name, film.then(({ partsOf }) => partsOf(one, wanted)));
   });
 }

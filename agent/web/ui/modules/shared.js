@@ -1,5 +1,5 @@
 // Helpers of the page's modules. `said` are the texts of page_text.py in the language of the page.
-import { diagrams, language, python, rates, said } from "texts";
+import { diagrams, language, later, python, rates, said } from "texts";
 import { mount } from "../composer/composer.js";
 import { bytesIn, nameOf } from "../composer/composer.js";
 import { composes, make } from "../transcript/elements.js";
@@ -125,9 +125,19 @@ const dress = (name) => new Promise((done, fail) => {
 });
 const loading = {};
 let failures = 0;
-/** Load a module that few visits need, and its style. A browser asks again for what was not loaded by another address only. */
-export const load = (name) => (loading[name] ??= Promise.all([import(`./${name}.js#${failures}`), dress(name)]).then(([module]) => module, (error) => {
-  failures++;
+/** Import a module that few visits need, after the texts of all of them, which are a module, too. A browser asks again for
+ * what was not loaded by another address only. */
+export const late = async (name) => {
+  try {
+    if (later) Object.assign(said, (await import(`${later}#${failures}`)).said);
+    return await import(`./${name}.js#${failures}`);
+  } catch (error) {
+    failures++;
+    throw error;
+  }
+};
+/** Load such a module, and its style. */
+export const load = (name) => (loading[name] ??= Promise.all([late(name), dress(name)]).then(([module]) => module, (error) => {
   delete loading[name];
   throw error;
 }));
