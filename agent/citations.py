@@ -75,14 +75,21 @@ def one_line(text: object, most: int) -> str:
     return words if len(words) <= most else words[: most - 1].rstrip() + "…"
 
 
+def searched_queries(call: NativeToolCallPart) -> list[str]:
+    """Return the different queries of a call of the provider's search. Google tells all of an answer as one call."""
+    given = call.args_as_dict()
+    asked = given.get("query") or given.get("queries") or ""
+    queries = map(str, cast(list[object], asked)) if isinstance(asked, list) else [str(asked)]
+    return [*dict.fromkeys(query for query in queries if query.strip())]
+
+
 def provider_search(call: NativeToolCallPart, result: NativeToolReturnPart) -> tuple[str, str, str]:
     """Return what a search by the model's provider is called here: the tool, its argument, and its result.
 
     Google tells the pages only at the end of the answer, which cites them.
     """
     given, content = call.args_as_dict(), cast(object, result.content)
-    asked = given.get("query") or given.get("queries") or ""
-    query = "; ".join(map(str, cast(list[object], asked))) if isinstance(asked, list) else str(asked)
+    query = "; ".join(searched_queries(call))
     if not query and isinstance(url := given.get("url"), str):
         return READ, url, url
     if isinstance(content, dict):

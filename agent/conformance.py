@@ -217,6 +217,23 @@ async def ask(
     return answer
 
 
+async def examine_server(endpoint: Endpoint, model: str | None = None) -> list[Finding]:
+    """Return what is found about each law with this model, or the first one that the server lists.
+
+    Raises `AgentError` if the server cannot be reached, or does not answer the first request.
+    """
+    try:
+        models = await discover(endpoint)
+        spec = next((one for one in models if one.name == model), None)
+        spec = spec or (load_catalog().find(model, "vllm") if model else models[0])
+    except AgentError:
+        if not model:
+            raise
+        spec = load_catalog().find(model, "vllm")
+    async with client_of(endpoint) as client:
+        return await examine(client, endpoint.base_url, spec)
+
+
 async def examine(client: httpx2.AsyncClient, base_url: str, spec: ModelSpec) -> list[Finding]:
     """Return what is found about each law. Raises `AgentError` if the server does not answer the first request."""
 
@@ -485,19 +502,6 @@ def _objects(value: object) -> list[Json]:
     return [cast(Json, one) for one in found if isinstance(one, dict)]
 
 
-async def _findings(endpoint: Endpoint, name: str | None) -> list[Finding]:
-    try:
-        models = await discover(endpoint)
-        spec = next((one for one in models if one.name == name), None)
-        spec = spec or (load_catalog().find(name, "vllm") if name else models[0])
-    except AgentError:
-        if not name:
-            raise
-        spec = load_catalog().find(name, "vllm")
-    async with client_of(endpoint) as client:
-        return await examine(client, endpoint.base_url, spec)
-
-
 def main() -> int:
     """Print what is found about each law. Return the exit status: 1 if one is broken, or if no answer came."""
     parser = argparse.ArgumentParser(
@@ -512,7 +516,7 @@ def main() -> int:
         check_base_url(url)
         if given.key_from and not key:
             raise InputError(f"{given.key_from} is not set.")
-        found = asyncio.run(_findings(Endpoint(url if urlsplit(url).path else f"{url}/v1", key), given.model))
+        found = asyncio.run(examine_server(Endpoint(url if urlsplit(url).path else f"{url}/v1", key), given.model))
     except AgentError as error:
         print(error, file=sys.stderr)
         return 1

@@ -18,7 +18,9 @@ from pydantic_ai.messages import (
     ModelMessage,
     ModelResponse,
     ModelResponsePart,
+    ModelResponseStreamEvent,
     NativeToolCallPart,
+    PartEndEvent,
     PartStartEvent,
     TextPart,
     ThinkingPart,
@@ -31,6 +33,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RequestUsage
 
+from agent.citations import searched_queries
 from agent.errors import AgentError, Limited, ProviderError
 from agent.events import AttemptFailed, Observers, ProviderEvent, StepEnded, StepStarted
 from agent.files.convert import convert_messages
@@ -223,7 +226,7 @@ class ModelRequests:
                     if self._observers:
                         self._observers(ProviderEvent(event))
                     self.has_begun |= isinstance(event, PartStartEvent) and isinstance(event.part, ToolCallPart)
-                    if isinstance(event, PartStartEvent) and isinstance(event.part, NativeToolCallPart):
+                    for _search in range(_reported_searches(event)):
                         reported += 1
                         self._count_reported(reported)
                     for piece in decoder.feed(event):
@@ -390,6 +393,17 @@ _CALL_AS_TEXT = re.compile(
     r"|<minimax:tool_call>|<invoke name=|functools\[|<\|channel\|>commentary to="
 )
 """The beginnings of tool calls in the formats of models. A server with the right parser leaves none in the text."""
+
+
+def _reported_searches(event: ModelResponseStreamEvent) -> int:
+    """Return how many searches of the provider an event reports. The queries of a call are known at its end."""
+    match event:
+        case PartStartEvent(part=NativeToolCallPart()):
+            return 1
+        case PartEndEvent(part=NativeToolCallPart() as call):
+            return max(0, len(searched_queries(call)) - 1)
+        case _:
+            return 0
 
 
 def _calls_as_text(response: ModelResponse, tools: Collection[str]) -> bool:

@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent import conformance
-from agent.conformance import CALL, COUNT, REPEAT, THINK, WRITE, Finding, client_of, examine, read_events
+from agent.conformance import CALL, COUNT, REPEAT, THINK, WRITE, Finding, examine_server, read_events
 from agent.local.manager import LocalModels
 from agent.providers.connection import Endpoint
-from agent.providers.discovery import discover
 from agent.settings import ROOT, LocalSettings
 from tests.support.ports import free_port
 from tests.support.scripted_server import Config, Running, running
@@ -46,10 +45,7 @@ def serving(changes: Changes = [], scripts: dict[str, str] = {}, *, goes_on: boo
 
 
 async def found(server: Running) -> dict[str, Finding]:
-    endpoint = Endpoint(server.base_url)
-    (spec, *_) = await discover(endpoint)
-    async with client_of(endpoint) as client:
-        return {one.law: one for one in await examine(client, server.base_url, spec)}
+    return {one.law: one for one in await examine_server(Endpoint(server.base_url))}
 
 
 def with_state(findings: dict[str, Finding], state: str) -> set[str]:
@@ -224,8 +220,7 @@ async def test_llama_cpp_keeps_the_laws(tmp_path: Path) -> None:
     local = LocalModels(LocalSettings(cache_dir=ROOT / ".cache", downloads=False), say=lambda _line: None)
     try:
         (served, *_) = await local.ready()
-        async with client_of(served.endpoint) as client:
-            findings = {one.law: one for one in await examine(client, served.endpoint.base_url, served.spec)}
+        findings = {one.law: one for one in await examine_server(served.endpoint)}
     finally:
         await local.aclose()
     assert with_state(findings, "broken") == set()

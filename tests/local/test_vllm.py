@@ -7,6 +7,7 @@ import pytest
 from pydantic_ai.settings import ModelSettings
 
 from agent import Agent, Endpoint, ModelSpec, Options, connect
+from agent.conformance import LAWS, examine_server
 from agent.models.catalog import load_catalog
 from agent.providers.chat_completions import ChatCompletionsConnection
 from agent.providers.discovery import discover
@@ -142,3 +143,10 @@ async def test_server_refusal_is_reported(vllm: VllmServer, endpoint: str, name:
     assert result.finish_reason == "error"
     assert sentence in result.note.detail
     assert "sk-not-this-one" not in result.note.detail
+
+
+async def test_vllm_keeps_the_laws_of_streams(vllm: VllmServer) -> None:
+    findings = await examine_server(Endpoint(vllm.url, vllm.key))
+    assert {one.law: one.message for one in findings if one.state == "broken"} == {}
+    shown = {one.law for one in findings if one.state == "ok"}
+    assert {"events", "end", "finish", "usage", "cancel"} <= shown <= {*LAWS}

@@ -71,10 +71,10 @@ def anthropic(**content: Any) -> Reply:
     return messages.reply(messages.begin(), first, asked, cited, messages.ends("end_turn"))
 
 
-def google() -> Reply:
+def google(*queries: str) -> Reply:
     last = generate.end()
     last["candidates"][0]["groundingMetadata"] = {
-        "webSearchQueries": ["rain"],
+        "webSearchQueries": [*(queries or ["rain"])],
         "groundingChunks": [{"web": {"uri": URL, "title": TITLE}}],
         "groundingSupports": [
             {"segment": {"startIndex": 0, "endIndex": 9, "text": "It rains."}, "groundingChunkIndices": [0]}
@@ -232,6 +232,21 @@ async def test_answer_that_has_searched_enough_goes_on(server: Playing) -> None:
     assert offered == [{"look", "web_search"}, {"look"}]
     with pytest.raises(Limited):
         counting(limiter)()
+
+
+@pytest.mark.parametrize("queries", [("rain", "snow"), ("rain", "snow", "rain", " ")])
+async def test_each_query_that_google_reports_counts(server: Playing, queries: tuple[str, ...]) -> None:
+    """Google tells all searches of an answer as one call. Queries that are repeated or empty do not count."""
+    model, path, _, _ = CASES["google"]
+    count = counting(RateLimiter(PublicSettings(messages=3), Clock()))
+    server.play(*[google(*queries)] * 3)
+    async with Agent(connect(load_catalog().find(model), Endpoint(server.url + path, "a-key"))) as agent:
+        counted = agent.with_search(True, count)
+        for _ in range(2):
+            (await counted.ask("Does it rain?")).checked()
+        with pytest.raises(Limited):
+            (await counted.ask("Does it rain?")).checked()
+    assert len(server.requests) == 2
 
 
 @pytest.mark.parametrize("is_public", [True, False])
