@@ -38,6 +38,8 @@ LAZY = tuple(
         "attachments",
         "annotate",
         "order",
+        "folders",
+        "picture",
         "voice",
     ]
 )
