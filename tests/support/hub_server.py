@@ -45,7 +45,7 @@ def serving(**how: Any) -> Iterator[Hub]:
                 return self.route(path, body)
             except Refused as error:
                 headers = {"X-Error-Message": error.message} | ({"X-Error-Code": error.code} if error.code else {})
-                return self.send(error.status, json.dumps({"error": error.message}).encode(), headers)
+                return self.send(error.status, json.dumps({"error": error.message} | error.more).encode(), headers)
 
         def download(self, path: str) -> None:
             if hub.login and self.headers.get("Authorization") != hub.login:

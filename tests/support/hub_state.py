@@ -93,9 +93,9 @@ class Hub:
 class Refused(Exception):
     """An error answer."""
 
-    def __init__(self, status: int, message: str, code: str = "") -> None:
+    def __init__(self, status: int, message: str, code: str = "", **more: str) -> None:
         super().__init__(message)
-        self.status, self.message, self.code = status, message, code
+        self.status, self.message, self.code, self.more = status, message, code, more
 
 
 def blob_id(data: bytes) -> str:
@@ -110,7 +110,7 @@ def create(hub: Hub, given: dict[str, Any]) -> dict[str, Any]:
         raise Refused(403, f"You don't have the rights to create a space under the namespace {given['organization']!r}")
     if given.get("type") == "dataset":
         if name in hub.datasets:
-            raise Refused(409, "You already created this dataset repo")
+            raise Refused(409, "You already created this dataset repo", url=f"{hub.url}/datasets/{name}")
         hub.datasets[name] = Stored(
             private=given.get("private") is True or given.get("visibility") == "private", sdk=""
         )
