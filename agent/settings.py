@@ -238,6 +238,7 @@ class _HistorySection:
     keep_days: Amount = 0.0
     link_days: Amount = 30.0
     ratings: Annotated[str, must("name a file in data_dir", r"[\w.-]*")] = ""
+    ratings_dataset: Annotated[str, must('be a dataset, as "owner/name"', r"([\w.-]+/[\w.-]+)?")] = ""
     housekeeping_minutes: Period = 10.0
 
 

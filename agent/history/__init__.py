@@ -3,12 +3,15 @@
 `agent.history.values` describes the values, `agent.history.contract` the contract.
 """
 
-from agent.history.contract import HistoryStore, LinkStore, RetentionStore, RunStore
+from agent.history.contract import HistoryStore, LinkStore, RetentionStore, RunStore, folders_of
 from agent.history.open_store import STORE_KINDS, needing_driver, open_store
 from agent.history.search import ConversationHit, excerpt_parts
 from agent.history.values import (
     ALL_BAD,
     CHANGED_ELSEWHERE,
+    FOLDER_INSTRUCTIONS,
+    FOLDER_NAME,
+    MOST_FOLDERS,
     MOST_MODELS,
     NO_CONVERSATION,
     NO_ENTRY,
@@ -20,6 +23,7 @@ from agent.history.values import (
     ChatSummary,
     Conversation,
     Entry,
+    Folder,
     Link,
     Note,
     RunEvent,
@@ -28,6 +32,8 @@ from agent.history.values import (
     UnfinishedRun,
     Vote,
     digest_of,
+    folders_id,
+    folders_owner,
     latest_now,
     new_id,
     new_token,
@@ -39,6 +45,9 @@ from agent.history.values import (
 __all__ = [
     "ALL_BAD",
     "CHANGED_ELSEWHERE",
+    "FOLDER_INSTRUCTIONS",
+    "FOLDER_NAME",
+    "MOST_FOLDERS",
     "MOST_MODELS",
     "NO_CONVERSATION",
     "NO_ENTRY",
@@ -52,6 +61,7 @@ __all__ = [
     "Conversation",
     "ConversationHit",
     "Entry",
+    "Folder",
     "HistoryStore",
     "Link",
     "LinkStore",
@@ -65,6 +75,9 @@ __all__ = [
     "Vote",
     "digest_of",
     "excerpt_parts",
+    "folders_id",
+    "folders_of",
+    "folders_owner",
     "latest_now",
     "needing_driver",
     "new_id",

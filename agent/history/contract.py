@@ -15,10 +15,13 @@ from agent.history.values import (
     PROGRAM_VECTORS,
     Conversation,
     Entry,
+    Folder,
     Link,
     RunEvent,
     RunEvents,
     UnfinishedRun,
+    folders_id,
+    folders_owner,
     vectors_id,
 )
 
@@ -308,3 +311,10 @@ async def delete_vectors(store: HistoryStore, chat_id: str, owner: str) -> None:
     if owner == PROGRAM:
         with suppress(NotFound):
             await store.delete(vectors_id(chat_id), owner=PROGRAM_VECTORS)
+
+
+async def folders_of(store: HistoryStore, owner: str) -> Sequence[Folder]:
+    """Return the folders of an owner, the oldest first."""
+    with suppress(NotFound):
+        return (await store.get(folders_id(owner), owner=folders_owner(owner))).folders
+    return ()

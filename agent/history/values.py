@@ -208,6 +208,30 @@ class Vote:
     at: datetime = field(default_factory=now)
 
 
+MOST_FOLDERS, FOLDER_NAME, FOLDER_INSTRUCTIONS = 30, 60, 4_000
+"""The most folders of an owner, and the most characters of a folder's name and of its instructions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folder:
+    """A folder of chats. Models get its `instructions` in each of its chats. Its new chats begin with its `model`."""
+
+    id: str = field(default_factory=new_id)
+    name: str
+    instructions: str = ""
+    model: str = ""
+
+
+def folders_owner(owner: str) -> str:
+    """Return the owner of the document with this owner's folders. No visitor can be this owner."""
+    return f"{owner}/folders"
+
+
+def folders_id(owner: str) -> str:
+    """Return the id of the conversation without messages that is the document with this owner's folders."""
+    return sha256(f"folders {owner}".encode("utf-8", "replace")).hexdigest()[:32]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
     """A conversation: its owner, the end of its history, and the ends of its other branches.
@@ -217,7 +241,8 @@ class Conversation:
 
     `source` names the chat of which an imported conversation is a copy, such as "chatgpt:" and its id, and
     `imported_at` is the time of its last import. `summary` stands for its first turns, if there is one. `votes`
-    are on the answers of models with hidden names.
+    are on the answers of models with hidden names. `folder` is the id of its folder, which can be gone. Only the
+    document of an owner has `folders`: see `folders_id`.
     """
 
     id: str = field(default_factory=new_id)
@@ -238,6 +263,8 @@ class Conversation:
     imported_at: datetime | None = None
     summary: ChatSummary | None = None
     votes: tuple[Vote, ...] = ()
+    folder: str = ""
+    folders: tuple[Folder, ...] = ()
 
     @property
     def used_at(self) -> datetime:

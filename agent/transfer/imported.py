@@ -23,7 +23,7 @@ from pydantic_ai.messages import (
 from pydantic_core import to_json
 
 from agent.files.store import ROUTE, is_id, new_file_id, type_of_id
-from agent.history import ALL_BAD, MOST_MODELS, TIE, Conversation, Entry, Note, Vote, new_id
+from agent.history import ALL_BAD, MOST_MODELS, TIE, Conversation, Entry, Folder, Note, Vote, new_id
 from agent.i18n.text import LocalizedText, Plural, ngettext_noop
 from agent.messages.repair import text_bytes
 
@@ -127,7 +127,7 @@ class ImportedConversation:
     """A conversation in the form of the history, without an owner, and with new ids.
 
     `entries` come parents first. `ids` has the ids that they had in our own export, by the new ones. `files` are the
-    attachments that they refer to, by their new ids.
+    attachments that they refer to, by their new ids. `folder` has an id of its own, and can be there already.
     """
 
     conversation: Conversation
@@ -135,6 +135,7 @@ class ImportedConversation:
     ids: Mapping[str, str] = field(default_factory=dict[str, str])
     files: Mapping[str, FileSource] = field(default_factory=dict[str, FileSource])
     left_out: LeftOut = field(default_factory=LeftOut)
+    folder: Folder | None = None
 
     @property
     def file_bytes(self) -> int:

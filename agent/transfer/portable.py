@@ -18,16 +18,43 @@ from pydantic_core import to_json
 from agent.citations import checked
 from agent.errors import NotFound
 from agent.files.store import MediaStore
-from agent.history import MOST_MODELS, NO_CONVERSATION, Conversation, Entry, HistoryStore, Vote, new_id, now
+from agent.history import (
+    FOLDER_INSTRUCTIONS,
+    FOLDER_NAME,
+    MOST_MODELS,
+    NO_CONVERSATION,
+    Conversation,
+    Entry,
+    Folder,
+    HistoryStore,
+    Vote,
+    folders_of,
+    new_id,
+    now,
+)
 from agent.history.codec import dump_conversation, dump_entries, load_conversations, load_entries
+from agent.responses import fix_surrogates
 from agent.transfer.document import DOCUMENT_THREADS, ENTRY_BYTES, PAGE, PAGE_BYTES, files_and_size
-from agent.transfer.imported import FileLinks, FindFile, ImportedConversation, check_length, entry_id, parents_first
+from agent.transfer.imported import (
+    MAX_NAME,
+    FileLinks,
+    FindFile,
+    ImportedConversation,
+    check_length,
+    entry_id,
+    parents_first,
+)
 
 VERSION = 1
 FORMAT = "switchboard"
 """The key of the format's version in the first object."""
-PRIVATE_FIELDS = ("owner", "revision", "expires_at", "imported_at", "updated_at")
-"""Fields of a conversation that belong to the store it is in. They are not exported, except for the last."""
+PRIVATE_FIELDS = ("owner", "revision", "expires_at", "imported_at", "updated_at", "folder", "folders")
+"""Fields of a conversation that belong to the store it is in. They are not exported, except for `updated_at`.
+
+Its folder is beside it, with its name, instructions and model.
+"""
+FOLDER_FIELDS = {"name": FOLDER_NAME, "instructions": FOLDER_INSTRUCTIONS, "model": MAX_NAME}
+"""The fields of a folder in the file, with their most characters."""
 LOADED_CHARACTERS = 100_000
 T = TypeVar("T")
 _CHUNK = 3 * (1 << 14)
@@ -42,6 +69,7 @@ async def export_json(
     Of several conversations, one that is deleted meanwhile is left out. Raises `NotFound` if a part of it is written
     already, so that the file does not look complete.
     """
+    folders = {one.id: one for one in await folders_of(store, conversations[0].owner)} if conversations else {}
     yield f'[{{"{FORMAT}":{VERSION},"exported_at":{json.dumps(now().isoformat())}}}'.encode()
     for known in conversations:
         try:
@@ -51,7 +79,10 @@ async def export_json(
             if len(conversations) == 1:
                 raise
             continue
-        yield b',\n{"conversation":' + _conversation_text(conversation).encode() + b',"entries":['
+        yield b',\n{"conversation":' + _conversation_text(conversation).encode()
+        if (folder := folders.get(conversation.folder)) is not None:
+            yield b',"folder":' + to_json({name: getattr(folder, name) for name in FOLDER_FIELDS})
+        yield b',"entries":['
         separator = b"\n"
         async for entries, named in entries_of(store, conversation, ids):
             files |= named
@@ -160,8 +191,24 @@ def read_conversation(element: Mapping[str, Any], find: FindFile, source: str = 
     dump_conversation(conversation)  # raises if a store could not keep it
     originals = {new: id_ for id_, new in ids.items()}
     return ImportedConversation(
-        conversation=conversation, entries=loaded, ids=originals, files=links.files, left_out=links.left_out
+        conversation=conversation,
+        entries=loaded,
+        ids=originals,
+        files=links.files,
+        left_out=links.left_out,
+        folder=_folder(element.get("folder")),
     )
+
+
+def _folder(given: object) -> Folder | None:
+    """Return the folder in the object of a conversation, or None if it has none, or one that could not be made here."""
+    if not isinstance(given, dict):
+        return None
+    fields = cast("dict[str, Any]", given)
+    texts = {name: one for name in FOLDER_FIELDS if isinstance(one := fields.get(name), str)}
+    texts["name"] = " ".join(texts.get("name", "").split())
+    is_short = all(len(one) <= FOLDER_FIELDS[name] for name, one in texts.items())
+    return Folder(**{name: fix_surrogates(one) for name, one in texts.items()}) if texts["name"] and is_short else None
 
 
 def _compared(entry: dict[str, Any], ids: Mapping[str, str]) -> dict[str, Any]:

@@ -45,6 +45,7 @@ from agent.web.chat.expiry import (
     RetentionPeriods,
     add_missing_expiry,
 )
+from agent.web.chat.folders import Folders
 from agent.web.chat.importer import Importer
 from agent.web.chat.links import ChatCopies, ChatLinks
 from agent.web.chat.model_menu import ModelMenu
@@ -63,7 +64,13 @@ from agent.web.chat.transcript import to_turns
 from agent.web.chat.turns import render_turn
 from agent.web.chat.views import ChatViews
 from agent.web.client_address import ANY, ClientAddressMiddleware
-from agent.web.conversation_routes import ConversationRoutes, OwnDataRoutes, add_temporary_route, answer_error
+from agent.web.conversation_routes import (
+    ConversationRoutes,
+    FolderRoutes,
+    OwnDataRoutes,
+    add_temporary_route,
+    answer_error,
+)
 from agent.web.gradio_compat.application import (
     DIAGRAMS,
     STATIC_FILES,
@@ -120,12 +127,15 @@ class _Services:
     conversations: Conversations
     importer: Importer
     visitors: VisitorCookies
+    ratings: Ratings
 
     async def aclose(self) -> None:
         await self.conversations.aclose()
         await self.models.aclose()
         await self.store.aclose()
         self.unsent_files.close()
+        if self.ratings.dataset is not None:
+            await self.ratings.dataset.aclose()
 
 
 async def create_app(settings: Settings, *, say: Callable[[str], None] = print) -> FastAPI:
@@ -139,7 +149,6 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         queue = prepare_queue(page, STREAMS)
     origins = _origins(settings)
     links, python = ChatLinks(services.store, settings), PythonFiles(settings.python, ROOT)
-    ratings = Ratings(settings.data_dir / settings.ratings if settings.ratings else None)
     files = page_files(_page_facts(settings, links, python), later_parts(page))
     app = FastAPI(
         lifespan=lambda app: _lifespan(services, app.state.watchdog),
@@ -170,7 +179,8 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
     OpenAIRoutes(conversations.models, conversations.runs.rate_limiter, settings, owner_of).add_to(app)
     passages = CitedPassages(services.store, services.media)
     ConversationRoutes(conversations.list, passages, conversations.views, owner_of, limit).add_to(app)
-    MessageRoutes(conversations, owner_of, login_reader(page), limit, ratings).add_to(app)
+    FolderRoutes(conversations, owner_of, limit).add_to(app)
+    MessageRoutes(conversations, owner_of, login_reader(page), limit, services.ratings).add_to(app)
     guard = Guard(allow=() if settings.public else settings.fetch_from)
     fetcher = LinkFetcher(guard, conversations.runs.rate_limiter, max_bytes=settings.max_upload_bytes)
     ComposerRoutes(conversations, fetcher, owner_of, login_reader(page), limit).add_to(app)
@@ -199,7 +209,7 @@ def _page_facts(settings: Settings, links: ChatLinks, python: PythonFiles) -> Pa
         links=links.is_on,
         diagrams=DIAGRAMS,
         space=settings.space.id if settings.space else "",
-        rates=bool(settings.ratings),
+        rates=bool(settings.ratings or settings.ratings_dataset),
         python=python.address,
     )
 
@@ -238,7 +248,8 @@ async def _build_services(settings: Settings, say: Callable[[str], None]) -> _Se
     )
     importer = Importer(settings, store, media, conversations.quota, conversations.list.is_in_use, _check_rendering)
     visitors = VisitorCookies.in_folder(settings.data_dir)
-    return _Services(settings, store, is_only, media, models, unsent_files, conversations, importer, visitors)
+    ratings = Ratings.of(settings)
+    return _Services(settings, store, is_only, media, models, unsent_files, conversations, importer, visitors, ratings)
 
 
 def build_conversations(
@@ -293,6 +304,7 @@ def build_conversations(
             quota=room,
             titles=titles,
             temporary=temporary,
+            folders=Folders(store, periods),
         ),
     )
 
@@ -321,6 +333,8 @@ async def _lifespan(services: _Services, watchdog: Watchdog) -> AsyncGenerator[N
         asyncio.create_task(run_housekeeping(chores, services.settings.housekeeping_minutes * 60)),
         asyncio.create_task(free_memory_when_idle(is_busy)),
     ]
+    if services.ratings.dataset is not None:
+        tasks.append(asyncio.create_task(services.ratings.dataset.run()))
     # Everything loaded so far stays. Without `freeze` each collection looks at it again, which is 40 % of the cost of a
     # long page. A few thousand of these objects are garbage and stay too: finding them takes a quarter of a second.
     gc.freeze()
@@ -514,7 +528,7 @@ An error has a status of 400 or more and a sentence in `detail`. 429 means: wait
 
 
 def add_page_routes(app: FastAPI, title: str, root_path: str) -> None:
-    """Add the manifest and the icons of the page, and `/llms.txt`, which tells programs how to use it."""
+    """Add the manifest, the icons, and `/llms.txt` and `/agents.md`, which tell programs how to use the app."""
 
     async def app_manifest(request: Request) -> Response:
         return JSONResponse(manifest(title, root_url(request, root_path)), media_type="application/manifest+json")
@@ -523,7 +537,8 @@ def add_page_routes(app: FastAPI, title: str, root_path: str) -> None:
         return PlainTextResponse(ABOUT_ROUTES.format(title=title, root=root_url(request, root_path).rstrip("/")))
 
     app.add_api_route(MANIFEST, app_manifest)
-    app.add_api_route("/llms.txt", llms)
+    for path in ("/llms.txt", "/agents.md"):
+        app.add_api_route(path, llms)
     for path, (name, kind) in ICONS.items():
         headers = {"cache-control": "public, max-age=86400"}
         app.add_route(path, _always(Response((STATIC / name).read_bytes(), media_type=kind, headers=headers)))

@@ -7,7 +7,7 @@ describes the routes. The middleware refuses changes that pages of other sites r
 import json
 import logging
 from base64 import b64encode
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Set
 from contextlib import aclosing
 from dataclasses import asdict
 from typing import Any
@@ -27,8 +27,9 @@ from agent.errors import (
     ProviderError,
     files_unusable,
 )
-from agent.history import ConversationHit, excerpt_parts
-from agent.i18n.translator import translator_for
+from agent.history import ConversationHit, Folder, excerpt_parts
+from agent.i18n.translator import Translator, translator_for
+from agent.models.families import LONGEST_NAME
 from agent.rendering.html import without_mark_signs
 from agent.rendering.markdown import to_blocks
 from agent.responses import fix_surrogates
@@ -36,6 +37,8 @@ from agent.system.request_queue import RequestQueue, acting_for
 from agent.system.threads import LOOKS, run_to_completion
 from agent.web.chat.cited_passages import CitedPassages
 from agent.web.chat.conversation_list import PAGE, ConversationList, ListRow
+from agent.web.chat.conversations import Conversations
+from agent.web.chat.folders import reserve_folder
 from agent.web.chat.own_data import OwnData, OwnDataSummary
 from agent.web.chat.sent_message import typed_text
 from agent.web.chat.temporary import TemporaryChats
@@ -50,10 +53,14 @@ from agent.web.heavy_work import (
     result_unless_gone,
 )
 from agent.web.middleware.requests import SENTENCES, RequestRefused, parse_object
+from agent.web.sending import visitor_of
+from agent.web.ui.page_text import FOLDERS, translated
 from agent.web.unsent_files import UnsentFiles
 
 MAX_BODY = 4096
 """Bytes of a body, which has at most a title and a pin."""
+MAX_FOLDER_BODY = 32_768
+"""Bytes of the body with a folder, whose instructions are its longest part."""
 MAX_PASSAGE_BODY = 16_384
 """Bytes of the body that asks for a passage: 700 characters and the name of a document."""
 MAX_MARKDOWN_BODY = 65_536
@@ -188,6 +195,11 @@ class ConversationRoutes:
             query = query[:MAX_QUERY]
             hits = await self._list.search(owner, query)
             return {"hits": [_row(row) | _hit(hit, query) for row, hit in hits]}
+        if folder := request.query_params.get("folder", ""):
+            count_request(self._limit, request, owner)
+            with acting_for(owner):
+                async with self._looking.slot():
+                    return {"conversations": [_row(row) for row in await self._list.in_folder(owner, folder)]}
         offset = _number(request.query_params.get("offset"), 0)
         page = await self._list.page(owner, offset=offset, limit=_number(request.query_params.get("limit"), PAGE))
         return {
@@ -285,9 +297,15 @@ class ConversationRoutes:
 
     async def _change(self, request: Request, owner: str) -> Any:
         given = await json_object(request)
-        title, pinned = given.pop("title", None), given.pop("pinned", None)
-        if given or not isinstance(title, str | None) or not isinstance(pinned, bool | None):
-            raise InputError('Send {"title": "..."}, {"pinned": true}, or both.')
+        title, pinned, folder = given.pop("title", None), given.pop("pinned", None), given.pop("folder", None)
+        if (
+            given
+            or not isinstance(pinned, bool | None)
+            or not all(isinstance(one, str | None) for one in (title, folder))
+        ):
+            raise InputError('Send {"title": "...", "pinned": true, "folder": "..."}, or some of them.')
+        if folder is not None:
+            await self._list.move(owner, _id(request), folder)
         return _row(await self._list.change(owner, _id(request), title=title, pinned=pinned))
 
     async def _delete(self, request: Request, owner: str) -> Any:
@@ -363,6 +381,63 @@ def add_temporary_route(app: FastAPI, chats: TemporaryChats, owner_of: Callable[
         chats.leave(owner, str(request.path_params["id_"]))
 
     add_routes(app, owner_of, [("/temporary/{id_}", "POST", keep), ("/temporary/{id_}", "DELETE", leave)])
+
+
+class FolderRoutes:
+    """The routes. `owner_of` returns the owner that a request speaks for. `limit` is None on a private page."""
+
+    def __init__(
+        self, conversations: Conversations, owner_of: Callable[[Request], str], limit: RequestLimit | None = None
+    ) -> None:
+        self._conversations, self._folders = conversations, conversations.runs.folders
+        self._owner_of, self._limit = owner_of, limit
+
+    def add_to(self, app: FastAPI) -> None:
+        """Add the routes to the application."""
+        one = "/folders/{id_}"
+        routes = [("/folders", "GET", self._all), ("/folders", "POST", self._add)]
+        routes += [(one, "PATCH", self._change), (one, "DELETE", self._remove)]
+        add_routes(app, self._owner_of, routes, self._limit)
+
+    async def _all(self, request: Request, owner: str) -> Any:
+        """Return the folders, and the texts with which the page shows them."""
+        translator = translator_for(request.headers)
+        folders = [self._fields(one, translator) for one in await self._folders.all(owner)]
+        return {"folders": folders, "said": translated(FOLDERS, translator.language)}
+
+    async def _add(self, request: Request, owner: str) -> Any:
+        folder = Folder(**await self._given(request, owner, {"name"}))
+        await self._folders.add(owner, folder)
+        return await self._one(request, owner, folder.id)
+
+    async def _change(self, request: Request, owner: str) -> Any:
+        await self._folders.change(owner, _id(request), **await self._given(request, owner, set()))
+        return await self._one(request, owner, _id(request))
+
+    async def _remove(self, request: Request, owner: str) -> Any:
+        await self._folders.remove(owner, _id(request))
+
+    async def _given(self, request: Request, owner: str, needed: Set[str]) -> dict[str, str]:
+        """Return the fields of a folder in the body, for which there is room. Raises `InputError` and `Limited`."""
+        given = await json_object(request, MAX_FOLDER_BODY)
+        known = {"name", "instructions", "model"}
+        if (
+            not given.keys() <= known
+            or not needed <= given.keys()
+            or not all(isinstance(one, str) for one in given.values())
+        ):
+            raise InputError('Send {"name": "...", "instructions": "...", "model": "..."}.')
+        if len(given.get("model", "")) > LONGEST_NAME:
+            raise InputError("The name of the model is too long.")
+        await reserve_folder(self._conversations.quota, visitor_of(request, owner), *given.values())
+        return given
+
+    async def _one(self, request: Request, owner: str, id_: str) -> dict[str, str]:
+        return self._fields(await self._folders.get(owner, id_), translator_for(request.headers))
+
+    def _fields(self, folder: Folder, translator: Translator) -> dict[str, str]:
+        name = translator(self._conversations.models.name_of(folder.model)) if folder.model else ""
+        return asdict(folder) | {"model_name": name}
 
 
 OWN_DATA = "/own-data"

@@ -83,6 +83,7 @@ class _Message(_MessageBody):
     compare: list[dict[str, Any]] = []
     each_from_own: bool = True
     blind: bool = False
+    folder: Annotated[str, Field(pattern=r"^([0-9a-f]{32})?$")] = ""
 
 
 class _Vote(_MessageBody):
@@ -125,7 +126,7 @@ class _Prompt(_Body):
 _KNOWN: dict[type[_Body], str] = {
     _Message: '{"text": "...", "files": ["..."], "id": "...", "again": true, "temporary": true,'
     ' "remember": true,'
-    ' "compare": [{"model": "..."}], "each_from_own": true, "blind": true,'
+    ' "compare": [{"model": "..."}], "each_from_own": true, "blind": true, "folder": "...",'
     ' "question": {"run": "...", "call": "..."}, "settings": {"model": "..."}}',
     _Vote: '{"choice": "0"}',
     _Rating: '{"good": true, "reason": "...", "text": false}',
@@ -202,6 +203,8 @@ class MessageRoutes:
             raise InputError(
                 "An answer to a question has no files, and a temporary chat begins with its first message."
             )
+        if sent.folder and (sent.temporary or conversation):
+            raise InputError("Only a new chat that is kept begins in a folder.")
         choices = self._choices(request, visitor, sent)
         if sent.remember:
             self._conversations.remember(visitor, choices)
@@ -245,7 +248,11 @@ class MessageRoutes:
         with temporary.beginning(visitor.owner, str(conversation)) if sent.temporary else nullcontext():
             others = self._others(request, visitor, sent)
             found, live = await send_message(
-                chats, visitor, conversation, value, choices, scope, report=report, message=message, others=others
+                *(chats, visitor, conversation, value, choices, scope),
+                report=report,
+                message=message,
+                others=others,
+                folder=sent.folder,
             )
             together = chats.live_runs.together.get(found or "") if others else None
             return _begun(found, live) | ({"runs": [one.run_id for one in together.answers]} if together else {})

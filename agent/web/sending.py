@@ -90,12 +90,15 @@ async def send_message(
     report: ReportProgress | None = None,
     message: MessageId = NO_MESSAGE_ID,
     others: OtherModels | None = None,
+    folder: str = "",
 ) -> tuple[str | None, LiveRun | None]:
     """Send a message with the files of the visitor of this request. Return its conversation, and the live answer.
 
     `value` is `{"text": ..., "files": [paths of uploads, or names of EXAMPLE_FILES]}`. The answer is None if the
     message answered one of several questions, or if it was sent again and is stored already. `report` is called while
-    files are read. `others` are the other models that answer it. Raises an `AgentError`; then nothing was stored.
+    files are read. `others` are the other models that answer it. A new conversation is in `folder`.
+
+    Raises an `AgentError`; then nothing was stored.
     """
     if found := await conversations.find_sent(visitor.owner, conversation, message):
         return found, None
@@ -105,11 +108,11 @@ async def send_message(
         raise InputError(_("An attachment could not be read. Attach it again."))
     value = {**value, "files": files}
     if not files:
-        live = await conversations.send(visitor, conversation, value, choices, report, message, others)
+        live = await conversations.send(visitor, conversation, value, choices, report, message, others, folder)
     else:
         uploads = scope["state"]["uploads"]
         with uploads.using([Path(file) for file in files]):  # housekeeping must not remove them before they are read
-            live = await conversations.send(visitor, conversation, value, choices, report, message, others)
+            live = await conversations.send(visitor, conversation, value, choices, report, message, others, folder)
         uploads.remove(files, visitor_id_of(scope))  # the message stores what was sent
     return (live.conversation_id if live else conversation), live
 

@@ -24,7 +24,18 @@ from pydantic_ai.messages import (
 from agent.errors import Conflict, HistoryError, NotFound
 from agent.history.codec import dump_entries
 from agent.history.contract import HistoryStore
-from agent.history.values import PROGRAM, PROGRAM_VECTORS, Conversation, Entry, Note, Timings, new_id, now, vectors_id
+from agent.history.values import (
+    PROGRAM,
+    PROGRAM_VECTORS,
+    Conversation,
+    Entry,
+    Folder,
+    Note,
+    Timings,
+    new_id,
+    now,
+    vectors_id,
+)
 from tests.support.history_laws import (
     ALICE,
     MALLORY,
@@ -57,6 +68,8 @@ async def saved_history_is_read_back(trial: Trial) -> None:
         head_id=entry.id,
         branches=(new_id(),),
         pending=("call",),
+        folder="f",
+        folders=(Folder(name="A folder", instructions="Be brief.", model="m"),),
         input_tokens=1,
         output_tokens=2,
         cost=0.5,

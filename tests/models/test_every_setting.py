@@ -455,6 +455,23 @@ async def test_upload_meets_its_limit(write: Write, name: str) -> None:
     assert sentence in answers[-1].text
 
 
+@shows("history.ratings_dataset")
+async def test_ratings_go_to_a_dataset(write: Write) -> None:
+    """What the dataset gets is in `test_ratings_dataset`."""
+    async with opened(write('[history]\nratings_dataset = "ada/ratings"')) as page:
+        assert "export const rates = true" in await texts_of(page)
+    async with opened(write()) as page:
+        assert "export const rates = false" in await texts_of(page)
+    with pytest.raises(ConfigError, match="owner/name"):
+        write('[history]\nratings_dataset = "ratings"')
+
+
+async def texts_of(page: Page) -> str:
+    """Return the module with the texts and facts of the page."""
+    [address] = re.findall(r"/assets/texts-en-\w+\.js", (await page.http.get("/")).text)[:1]
+    return (await page.http.get(address)).text
+
+
 @shows("history.ratings")
 async def test_rating_names_nobody_and_has_a_text_only_if_it_may(write: Write, tmp_path: Path) -> None:
     async with opened(write('[history]\nratings = "ratings.jsonl"')) as page:

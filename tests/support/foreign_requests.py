@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import httpx
 
+from agent.history import folders_owner
 from tests.conftest import App
 from tests.support.documents import pdf
 from tests.support.http_client import API, Answer, HttpVisitor, marker, owner_in
@@ -35,10 +36,13 @@ def stored_conversations(app: App) -> dict[str, tuple[str, int]]:
     return {row[0]: (row[1], row[2]) for row in rows}
 
 
+CONVERSATIONS = "SELECT * FROM conversations WHERE owner IN (?, ?) ORDER BY id"
+
+
 def stored_of(app: App, owner: str) -> tuple[list[Any], list[Any], list[Any], list[str]]:
-    """Return all that is stored of an owner: the rows of conversations, messages and links, and the files' names."""
+    """Return all that is stored of an owner: the rows of conversations, folders, messages, links, and files' names."""
     with sqlite3.connect(f"file:{app.folder}/data/history.sqlite?mode=ro", uri=True) as db:
-        conversations = db.execute("SELECT * FROM conversations WHERE owner = ? ORDER BY id", [owner]).fetchall()
+        conversations = db.execute(CONVERSATIONS, [owner, folders_owner(owner)]).fetchall()
         ids = json.dumps([row[0] for row in conversations])
         among = "conversation_id IN (SELECT value FROM json_each(?))"
         messages = db.execute(f"SELECT * FROM entries WHERE {among} ORDER BY conversation_id, id", [ids]).fetchall()
@@ -164,6 +168,7 @@ def at_work(app: App, server: Running, first: HttpVisitor) -> Iterator[Scene]:
     event = first.begin(long).json["event_id"]
     server.wait_for(lambda journal: any(long in str(line["body"]) and line["sent"] > 3 for line in journal))
     assert first.cookie is not None
+    folder = first.ask("POST", "/folders", json={"name": word, "instructions": word}).json["id"]
     owner = owner_in(first.cookie)
     kept = next((app.folder / "data" / "media" / owner).glob("*.png"))
     hits = first.ask("GET", f"/conversations?q={word}").json["hits"]
@@ -186,6 +191,7 @@ def at_work(app: App, server: Running, first: HttpVisitor) -> Iterator[Scene]:
         "chat": str(first.chat),
         "look": str(first.number_of("look")),
         "temporary": temporary,
+        "folder": folder,
         "answer": answer,
     }
     made = Scene(first, late, word, ids, app, server, long)
@@ -281,6 +287,13 @@ MATRIX: list[tuple[str, str, str, str, str | None, int | None]] = [
     ("message", "show over http", "POST", "/conversations/$quiet/messages/$message/show", "{}", None),
     ("message", "rate over http", "POST", "/conversations/$quiet/messages/$message/rating", '{"good": true}', 404),
     ("message", "vote over http", "POST", "/conversations/$quiet/messages/$message/vote", '{"choice": "0"}', 409),
+    ("conversation", "move", "PATCH", "/conversations/$quiet", '{"folder": ""}', None),
+    ("list", "folders", "GET", "/folders?guest=$owner&owner=$owner", None, 200),
+    ("list", "folder", "GET", "/conversations?folder=$folder", None, 200),
+    ("list", "folder begin", "POST", "/conversations", '{"text": "!text pear", "folder": "$folder"}', None),
+    ("list", "folder add", "POST", "/folders?guest=$owner&owner=$owner", "{}", None),
+    ("list", "folder change", "PATCH", "/folders/$folder", '{"name": "$marker"}', None),
+    ("list", "folder delete", "DELETE", "/folders/$folder", None, None),
     ("list", "votes", "GET", "/votes?guest=$owner&owner=$owner", None, 200),
     ("message", "answer over http", "POST", "/conversations/$quiet/messages/$message/answer", '{"text": "Mine"}', None),
     ("message", "copy over http", "POST", "/conversations/$quiet/messages/$message/copy", "{}", None),

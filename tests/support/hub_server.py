@@ -45,7 +45,7 @@ def serving(**how: Any) -> Iterator[Hub]:
                 return self.route(path, body)
             except Refused as error:
                 headers = {"X-Error-Message": error.message} | ({"X-Error-Code": error.code} if error.code else {})
-                return self.send(error.status, json.dumps({"error": error.message}).encode(), headers)
+                return self.send(error.status, json.dumps({"error": error.message} | error.more).encode(), headers)
 
         def download(self, path: str) -> None:
             if hub.login and self.headers.get("Authorization") != hub.login:
@@ -83,10 +83,11 @@ def serving(**how: Any) -> Iterator[Hub]:
                     raise Refused(409, "You already created this bucket")
                 hub.buckets.add(found[1])
                 return self.send_json({"url": f"{hub.url}/buckets/{found[1]}", "id": found[1]})
-            if found := re.fullmatch(r"(?:/api)?/spaces/([^/]+/[^/]+)(?:/(.*))?", path):
-                if found[1] not in hub.spaces:
-                    raise Refused(404, "Repository not found", "RepoNotFound")
-                return self.space(found[1], hub.spaces[found[1]], found[2] or "", body)
+            for kind, there in (("spaces", hub.spaces), ("datasets", hub.datasets)):
+                if found := re.fullmatch(rf"(?:/api)?/{kind}/([^/]+/[^/]+)(?:/(.*))?", path):
+                    if found[1] not in there:
+                        raise Refused(404, "Repository not found", "RepoNotFound")
+                    return self.space(found[1], there[found[1]], found[2] or "", body)
             raise Refused(404, f"no such endpoint: {path}")
 
         def space(self, name: str, space: Stored, what: str, body: bytes) -> None:

@@ -55,6 +55,7 @@ class Hub:
     """
 
     spaces: dict[str, Stored] = field(default_factory=dict)
+    datasets: dict[str, Stored] = field(default_factory=dict)
     buckets: set[str] = field(default_factory=set)
     build: list[str] = field(default_factory=lambda: ["BUILDING", "APP_STARTING", "RUNNING"])
     error: str = ""
@@ -92,9 +93,9 @@ class Hub:
 class Refused(Exception):
     """An error answer."""
 
-    def __init__(self, status: int, message: str, code: str = "") -> None:
+    def __init__(self, status: int, message: str, code: str = "", **more: str) -> None:
         super().__init__(message)
-        self.status, self.message, self.code = status, message, code
+        self.status, self.message, self.code, self.more = status, message, code, more
 
 
 def blob_id(data: bytes) -> str:
@@ -103,10 +104,17 @@ def blob_id(data: bytes) -> str:
 
 
 def create(hub: Hub, given: dict[str, Any]) -> dict[str, Any]:
-    """Create a Space with the files that the hub itself adds."""
+    """Create a Space with the files that the hub itself adds, or an empty dataset."""
     name = f"{given['organization'] or OWNER}/{given['name']}"
     if given["organization"] not in (None, OWNER):
         raise Refused(403, f"You don't have the rights to create a space under the namespace {given['organization']!r}")
+    if given.get("type") == "dataset":
+        if name in hub.datasets:
+            raise Refused(409, "You already created this dataset repo", url=f"{hub.url}/datasets/{name}")
+        hub.datasets[name] = Stored(
+            private=given.get("private") is True or given.get("visibility") == "private", sdk=""
+        )
+        return {"url": f"{hub.url}/datasets/{name}"}
     if name in hub.spaces:
         raise Refused(409, "You already created this space repo")
     hub.spaces[name] = Stored(
@@ -149,7 +157,8 @@ def commit(hub: Hub, name: str, space: Stored, lines: list[dict[str, Any]]) -> d
     before = space.sha
     space.commits.append({"summary": header["summary"], "operations": len(operations)})
     space.running, space.stages = before, list(hub.build)
-    return {"commitUrl": f"{hub.url}/spaces/{name}/commit/{space.sha}", "commitOid": space.sha}
+    kind = "spaces" if space.sdk else "datasets"
+    return {"commitUrl": f"{hub.url}/{kind}/{name}/commit/{space.sha}", "commitOid": space.sha}
 
 
 def runtime(hub: Hub, space: Stored, *, look: bool = True) -> dict[str, Any]:

@@ -98,6 +98,7 @@ def test_link_preview_is_customised(titled: App, headers: dict[str, str], root: 
 
 def test_llms_text_names_routes_that_exist(titled: App) -> None:
     answer = httpx.get(f"{titled.url}/llms.txt")
+    assert httpx.get(f"{titled.url}/agents.md").text == answer.text
     assert (answer.status_code, answer.headers["content-type"]) == (200, "text/plain; charset=utf-8")
     assert answer.text.startswith(f"# {TITLE}\n")
     assert len(answer.text) < 2_000

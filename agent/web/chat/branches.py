@@ -228,6 +228,7 @@ class Branches:
         # The title can be about another version of the first message, which the copy does not have.
         title = conversation.title if has_first_words(begins, original.begins) else first_words(original.begins[0])
         copied = replace(copied, title=await self._numbered(conversation.owner, title), summary=conversation.summary)
+        copied = replace(copied, folder=conversation.folder)
         async with quota.reservation(visitor) as reserve:
             await reserve(original.size)
             await self._save_copy(conversation, original, copied)

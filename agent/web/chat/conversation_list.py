@@ -24,12 +24,14 @@ from agent.history import (
     Conversation,
     ConversationHit,
     HistoryStore,
+    folders_of,
     steady_now,
 )
 from agent.i18n.text import _
 from agent.system.threads import run_to_completion
-from agent.web.chat.answers import RunningAnswers
+from agent.web.chat.answers import STILL_WRITING, RunningAnswers
 from agent.web.chat.expiry import FOR_EVER, UNDO_SECONDS, RetentionPeriods, delete_conversation
+from agent.web.chat.folders import found_in
 from agent.web.chat.questions import Replies
 from agent.web.chat.stored_entries import last_turn
 from agent.web.chat.temporary_stores import is_temporary
@@ -41,6 +43,8 @@ MOST = 200
 """The most conversations of a page, and of the pinned ones."""
 CURRENT = timedelta(hours=1)
 """The time after its last message in which a visitor goes on with a conversation."""
+SEARCHED = 5_000
+"""The newest conversations that are looked through for those of a folder."""
 TITLE_CHARACTERS = 120
 ATTEMPTS = 5
 """Attempts to delete a conversation that is being saved at the same time."""
@@ -61,6 +65,7 @@ class ListRow:
     updated_at: datetime
     state: Literal["", "answering", "waiting"] = ""
     naming: bool = False
+    folder: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +130,16 @@ class ConversationList:
             next_offset=more,
         )
 
+    async def in_folder(self, owner: str, folder: str) -> Sequence[ListRow]:
+        """Return the newest conversations of a folder, those of the newest `SEARCHED` that are in it."""
+        answering, found = await self._running.conversations(owner), list[ListRow]()
+        for offset in range(0, SEARCHED, MOST):
+            page = await self._store.list(owner, limit=MOST, offset=offset)
+            found += [self._row(conversation, answering) for conversation in page if conversation.folder == folder]
+            if len(page) < MOST or len(found) >= MOST:
+                break
+        return found[:MOST]
+
     async def current(self, owner: str, viewed: str = "") -> str | None:
         """Return the id of the conversation with which a visitor goes on, or None for a new one.
 
@@ -181,6 +196,19 @@ class ConversationList:
         conversation = await self._store.label(conversation_id, owner=owner, title=title, pinned=pinned)
         return self._row(conversation, await self._running.conversations(owner))
 
+    async def move(self, owner: str, conversation_id: str, folder: str) -> None:
+        """Put a conversation into a folder, "" for none. Raises `NotFound`, and `Conflict` during an answer."""
+        for _attempt in range(ATTEMPTS):
+            if await self._running.is_busy(conversation_id, owner):
+                raise Conflict(STILL_WRITING)
+            conversation = await self._store.get(conversation_id, owner=owner)
+            if folder:
+                found_in(await folders_of(self._store, owner), folder)
+            with suppress(Conflict):
+                await self._store.save(replace(conversation, folder=folder))
+                return
+        raise Conflict(CHANGED_ELSEWHERE)
+
     async def delete(self, owner: str, conversation_id: str) -> None:
         """Stop the answer, and hide the conversation. It is erased after `UNDO_SECONDS`. Raises `NotFound`."""
         await self._store.get(conversation_id, owner=owner)
@@ -228,6 +256,7 @@ class ConversationList:
             updated_at=conversation.updated_at,
             state="answering" if is_answering else "waiting" if conversation.pending else "",
             naming=self._is_naming(conversation.id),
+            folder=conversation.folder,
         )
 
     async def _hide(self, conversation: Conversation) -> None:

@@ -265,16 +265,17 @@ class Conversations:
         report: ReportProgress | None = None,
         message: MessageId = NO_MESSAGE_ID,
         others: OtherModels | None = None,
+        folder: str = "",
     ) -> LiveRun | None:
         """Store a message and begin the answer. Return the live run once the message is stored.
 
-        With `others`, several models answer, and the live run is the first one.
+        With `others`, several models answer, and the live run is the first one. A new conversation is in `folder`.
         `report` is called while files are read. If a suspended run has a question, the text is the reply to it, and the
         result is None if more questions are left. Raises an `AgentError` with a message; then nothing was stored.
         """
         owner, files = visitor.owner, (value or {}).get("files")
         await self._check_not_busy(conversation_id, owner)
-        conversation = await get_or_begin(self.store, conversation_id, owner, message)
+        conversation = await self._conversation(owner, conversation_id, message, folder)
         if not files and await waits_for_answer(self.store, conversation):
             if others is not None:
                 raise Conflict(_("Answer the model's question first."))
@@ -287,7 +288,7 @@ class Conversations:
         async with self.runs.permit(visitor, choices, conversation_id) as permit:
             parts = await self._parts(value, choices, permit, report)
             if files:  # reading them can take minutes, in which the chat can go on elsewhere
-                conversation = await get_or_begin(self.store, conversation_id, owner, message)
+                conversation = await self._conversation(owner, conversation_id, message, folder)
             return await self._start(conversation, parts, choices, permit, message)
 
     async def steer(self, visitor: Visitor, conversation_id: str, text: str, message: MessageId) -> bool:
@@ -637,6 +638,15 @@ class Conversations:
         conversation = await self._idle(owner, conversation_id)
         entries = await last_turn(self.store, conversation)
         return last_prompt(entries, entry_id), conversation, entries
+
+    async def _conversation(
+        self, owner: str, conversation_id: str | None, message: MessageId, folder: str
+    ) -> Conversation:
+        """Return the conversation that gets a message, see `get_or_begin`. A new one is in the folder."""
+        conversation = await get_or_begin(self.store, conversation_id, owner, message)
+        if not folder or conversation.revision:
+            return conversation
+        return replace(conversation, folder=(await self.runs.folders.get(owner, folder)).id)
 
     async def _is_shown(self, conversation: Conversation, entry_id: str) -> bool:
         """Return True if the entry is on the branch that is shown."""

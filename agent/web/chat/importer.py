@@ -20,7 +20,7 @@ from agent.errors import AgentError, Busy, Conflict, HistoryError, InputError, L
 from agent.files.references import files_named_in, reference_of
 from agent.files.sandbox import open_image
 from agent.files.store import MediaStore, type_of_id
-from agent.history import Conversation, Entry, HistoryStore, now
+from agent.history import MOST_FOLDERS, Conversation, Entry, Folder, HistoryStore, now
 from agent.i18n.text import LocalizedText, _, joined, listed, ngettext
 from agent.messages.repair import count_bytes
 from agent.settings import Settings
@@ -30,6 +30,7 @@ from agent.system.threads import Threads, run_to_completion
 from agent.transfer.export import MAX_CONVERSATIONS
 from agent.transfer.imported import (
     BUSY_CHAT,
+    FOLDER,
     UNUSABLE_FILE,
     FileLinks,
     FileSource,
@@ -41,6 +42,7 @@ from agent.transfer.imported import (
 from agent.transfer.portable import FORMAT, all_ids, stored_size
 from agent.transfer.reading import EntryCheck, FoundConversation, ImportFile, ImportLimits, ImportReader
 from agent.web.chat.expiry import IMPORT_TIME, IsBusy, RetentionPeriods, delete_conversation, hidden
+from agent.web.chat.folders import Folders
 from agent.web.chat.storage_quota import Reserve, StorageQuota
 from agent.web.chat.titles import NumberedTitles
 from agent.web.chat.transcript import has_visible
@@ -129,12 +131,29 @@ class _Progress:
 
 @dataclass(slots=True)
 class _Outcome:
-    """The state of an import: new conversations, the ids of others that got messages, and a count of the rest."""
+    """The state of an import: new conversations, the ids of others that got messages, and a count of the rest.
+
+    `folders` are the visitor's by name, with those that the import adds.
+    """
 
     left_out: LeftOut = field(default_factory=LeftOut)
     new: list[Conversation] = field(default_factory=list[Conversation])
     updated: list[str] = field(default_factory=list[str])
     known: int = 0
+    folders: dict[str, Folder] = field(default_factory=dict[str, Folder])
+    added_folders: list[Folder] = field(default_factory=list[Folder])
+
+    def folder_of(self, imported: ImportedConversation) -> str:
+        """Return the id of the visitor's folder with the name of an imported one, which is new if there is none."""
+        if (given := imported.folder) is None:
+            return ""
+        if given.name not in self.folders:
+            if len(self.folders) >= MOST_FOLDERS:
+                self.left_out[FOLDER] += 1
+                return ""
+            self.folders[given.name] = given
+            self.added_folders.append(given)
+        return self.folders[given.name].id
 
     @property
     def result(self) -> ImportResult:
@@ -164,6 +183,7 @@ class Importer:
         self._store, self._media, self._quota, self._is_busy, self._show = store, media, quota, is_busy, show
         self._longest = longest
         self._periods = RetentionPeriods.of(settings)
+        self._folders = Folders(store, self._periods)
         file_bytes = int(settings.uploads.mb_per_request * 1_000_000)
         self.limits = ImportLimits(
             file_bytes=file_bytes, json_bytes=JSON_TIMES * file_bytes, attachment_bytes=settings.max_upload_bytes
@@ -316,6 +336,7 @@ class Importer:
         async with self._storage(visitor, outcome) as (conversations, reserve):
             known = {source: conversation for conversation in conversations for source in _sources_of(conversation)}
             new, others, size = await self._sorted_out(found, known, outcome)
+            outcome.folders = {one.name: one for one in await self._folders.all(visitor.owner)}
             await _reserve(reserve, size)
             titles = NumberedTitles([conversation.title for conversation in conversations if conversation.title])
             work = [partial(self._store_new, visitor.owner, began, versions, titles) for versions in new]
@@ -325,6 +346,8 @@ class Importer:
                 await store(outcome)
                 self._check_not_stopped(visitor.owner)
                 tell(ImportProgress(phase="storing", done=done, total=len(work)))
+            if outcome.added_folders:
+                await self._folders.add(visitor.owner, *outcome.added_folders)
 
     @property
     def is_running(self) -> bool:
@@ -404,6 +427,7 @@ class Importer:
             imported = await IMPORT_THREADS.run(one.read)
             if not number:
                 conversation, added, more = imported.conversation, imported.entries, imported.files
+                conversation = replace(conversation, folder=outcome.folder_of(imported))
             else:
                 ids = [entry.id for entry in entries]
                 conversation, added, more = await IMPORT_THREADS.run(_added, conversation, ids, imported)

@@ -80,6 +80,7 @@ class OwnData:
         if self._importer is not None:
             await self._importer.stop(owner)
         began = time()
+        await self._conversations.runs.folders.forget(owner)
         conversations = await self._all_conversations(owner)
         deleted = {conversation.id for conversation in conversations}
         for _attempt in range(ATTEMPTS):  # a conversation that was saved since it was read needs another one

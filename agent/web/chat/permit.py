@@ -41,6 +41,7 @@ from agent.web.chat.answers import LiveRun, LiveRuns, SteeringCount
 from agent.web.chat.attached_documents import TOO_LONG, documents_of
 from agent.web.chat.choices import Choices, can_search
 from agent.web.chat.expiry import RetentionPeriods
+from agent.web.chat.folders import Folders
 from agent.web.chat.journal import Omitted, RunRequest, StoreJournal
 from agent.web.chat.model_menu import ModelMenu
 from agent.web.chat.model_window import FULL, WindowUse, end_of, reported_tokens, sent_history, summarizable
@@ -155,10 +156,11 @@ def _room(spec: ModelSpec, most: int | None) -> int:
     return spec.context_tokens - _answer_tokens(spec, most) - examples - 256
 
 
-def _system_message(settings: Settings, spec: ModelSpec, choices: Choices) -> str:
+def _system_message(settings: Settings, spec: ModelSpec, choices: Choices, instructions: str) -> str:
+    """Return the system prompt. The `instructions` of the chat's folder follow those of the owner or the visitor."""
     own = choices.system_message
     prompt = default_prompt(settings, spec, Translator(choices.language)) if own is None else own
-    return with_artifacts(prompt, settings, spec)
+    return "\n\n".join(filter(None, (with_artifacts(prompt, settings, spec), instructions)))
 
 
 def _answer_tokens(spec: ModelSpec, most: int | None) -> int:
@@ -199,10 +201,11 @@ class AnswerRuns:
         quota: StorageQuota,
         titles: Titles,
         temporary: TemporaryChats,
+        folders: Folders,
     ) -> None:
         self.models, self.live_runs, self.histories, self.rate_limiter = models, live_runs, histories, rate_limiter
         self._settings, self._media, self._tools = settings, media, tuple(tools)
-        self._quota, self._titles, self.temporary = quota, titles, temporary
+        self._quota, self._titles, self.temporary, self.folders = quota, titles, temporary, folders
         self.vectors = RecentVectors(embedder_of(settings.embeddings))
 
     @asynccontextmanager
@@ -254,7 +257,8 @@ class AnswerRuns:
         typed = new_parts
         if not (resumed or use_tools):
             new_parts = await with_passages(new_parts, documents, spec)
-        options, system = run_options(settings, spec, choices), _system_message(settings, spec, choices)
+        options, folder = run_options(settings, spec, choices), await self.folders.instructions(conversation)
+        system = _system_message(settings, spec, choices, folder)
         room = _room(spec, options.max_tokens)
         new = await _fit(permit, [system, *new_parts], [part for part in new_parts if part not in typed], room)
         fitting = partial(sent_history, earlier=history.earlier, beside=0 if resumed else new)
@@ -310,7 +314,8 @@ class AnswerRuns:
         if known is not None and summary is not None and known[1].note.at < summary.at:
             known = None
         sent = await off_loop(messages, sent_history, summary, entries, sys.maxsize)
-        system = estimate_tokens([_system_message(self._settings, spec, choices)])
+        folder = await self.folders.instructions(conversation)
+        system = estimate_tokens([_system_message(self._settings, spec, choices, folder)])
         counted = system + await off_loop(messages, estimate, sent.messages) if entries else 0
         left_out = known[1].note.left_out if known else 0
         has_turns = sum(map(is_prompt, newest)) > 1 or len(newest) == NEWEST

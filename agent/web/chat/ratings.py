@@ -1,19 +1,26 @@
-"""Ratings of answers for the owner: lines of JSON in a file. They name no visitor."""
+"""Ratings of answers for the owner: lines of JSON in a file, and in a dataset on the hub. They name no visitor."""
 
 import asyncio
 import json
+import logging
 import os
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Self
 
 from agent.errors import Limited
-from agent.history import now
+from agent.history import new_id, now
 from agent.i18n.text import _
 from agent.rendering.html import without_mark_signs
 from agent.responses import fix_surrogates
-from agent.system.threads import HISTORY_FILES
+from agent.settings import Settings
+from agent.system.threads import HISTORY_FILES, Threads
 from agent.web.chat.sent_message import typed_text
 from agent.web.chat.transcript import ConversationTurn
 from agent.web.chat.turns import answer_text
+
+if TYPE_CHECKING:
+    from huggingface_hub import CommitScheduler
 
 MOST_BYTES = 100_000_000
 """The most bytes of the file. The owner can move it away at any time."""
@@ -25,11 +32,86 @@ MOST_REASON = 1_000
 """The characters of a reason."""
 
 
-class Ratings:
-    """Adds ratings to `path`. It is None if the owner wants none."""
+PUSH_MINUTES, RETRY_SECONDS = 5.0, 60.0
+"""Minutes between two pushes to the hub, and seconds until it is asked again for a dataset that it did not give."""
+HUB_SECONDS, LAST_SECONDS = 10.0, 5.0
+"""The longest wait for an answer of the hub, and for the last push when the app ends."""
+HUB = Threads("hub", 1)
 
-    def __init__(self, path: Path | None) -> None:
-        self.path, self._turn = path, asyncio.Lock()
+log = logging.getLogger(__name__)
+
+
+class RatingsDataset:
+    """Pushes the files in `folder` to a dataset on the hub, which is private if it is new. Nobody waits for the hub.
+
+    The files stay. What could not be pushed is tried again, also by the next process that has this folder.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        *,
+        minutes: float = PUSH_MINUTES,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self._name, self._folder, self._minutes, self._sleep = name, folder, minutes, sleep
+        self._scheduler: CommitScheduler | None = None
+
+    async def run(self) -> None:
+        """Begin to push, and try again as long as the hub does not let us."""
+        while self._scheduler is None:
+            try:
+                self._scheduler = await HUB.run(self._begin)
+            except Exception as error:  # huggingface_hub documents no class for all that can fail
+                log.warning("ratings are only kept here, because the dataset %s cannot be used: %s", self._name, error)
+                await self._sleep(RETRY_SECONDS)
+
+    async def aclose(self) -> None:
+        """Push the last ratings. It takes `LAST_SECONDS` at most."""
+        if self._scheduler is None:
+            return
+        try:
+            async with asyncio.timeout(LAST_SECONDS):
+                await asyncio.wrap_future(self._scheduler.trigger())
+        except Exception as error:
+            log.warning("the last ratings were not pushed; a start with the same folder pushes them: %r", error)
+        finally:
+            self._scheduler.stop()
+
+    def _begin(self) -> "CommitScheduler":
+        import httpx2
+        from huggingface_hub import CommitScheduler, HfApi, get_token, set_client_factory
+
+        if (token := get_token()) is None:
+            raise PermissionError("there is no token; set HF_TOKEN to one that may write")
+        # Without this, the client waits for ever, and so does the end of the app.
+        set_client_factory(lambda: httpx2.Client(follow_redirects=True, timeout=HUB_SECONDS))
+        return CommitScheduler(
+            repo_id=self._name,
+            repo_type="dataset",
+            private=True,
+            folder_path=self._folder,
+            every=self._minutes,
+            allow_patterns="*.jsonl",
+            hf_api=HfApi(endpoint=os.environ.get("HF_ENDPOINT"), token=token),
+        )
+
+
+class Ratings:
+    """Adds ratings to `path`. It is None if the owner wants none. `dataset` pushes its folder to the hub."""
+
+    def __init__(self, path: Path | None, dataset: RatingsDataset | None = None) -> None:
+        self.path, self.dataset, self._turn = path, dataset, asyncio.Lock()
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Return what the settings want. Each process has a file of its own in the dataset, so that none is lost."""
+        if not settings.ratings_dataset:
+            return cls(settings.data_dir / settings.ratings if settings.ratings else None)
+        stem = Path(settings.ratings).stem or "ratings"
+        path = settings.data_dir / "ratings-dataset" / f"{stem}-{new_id()[:12]}.jsonl"
+        return cls(path, RatingsDataset(settings.ratings_dataset, path.parent))
 
     async def add(self, turn: ConversationTurn, *, is_good: bool, reason: str, with_text: bool) -> None:
         """Add a line: the day, the model, the rating, the reason, and the text of the turn if it `with_text`.

@@ -103,6 +103,7 @@ CONTINUE_PATH = re.compile(r"/s/[0-9A-Za-z_-]{1,64}/continue")
 OPEN_PATHS = (
     *HOME_PATHS,
     "/conversations",
+    "/folders",
     "/healthz",
     "/readyz",
     "/export",
@@ -114,6 +115,7 @@ OPEN_PATHS = (
     "/favicon.ico",
     "/robots.txt",
     "/llms.txt",
+    "/agents.md",
     "/voice",
     "/manifest.json",
     "/manifest.json/",
@@ -134,12 +136,12 @@ OPEN_PREFIXES = (
 _NAME = "[0-9A-Za-z_-]{1,64}"
 _MESSAGE = f"/messages/{_NAME}"
 CHANGES = {
-    "PATCH": re.compile(rf"/settings|/conversations/{_NAME}({_MESSAGE})?"),
+    "PATCH": re.compile(rf"/settings|/folders/{_NAME}|/conversations/{_NAME}({_MESSAGE})?"),
     "DELETE": re.compile(
-        rf"/own-data|/temporary/{_NAME}|/conversations/{_NAME}({_MESSAGE}|/branches/{_NAME}|/summary|/links/[0-9a-f]{{64}})?"
+        rf"/own-data|/temporary/{_NAME}|/folders/{_NAME}|/conversations/{_NAME}({_MESSAGE}|/branches/{_NAME}|/summary|/links/[0-9a-f]{{64}})?"
     ),
     "POST": re.compile(
-        rf"/import|/pictures|/prompts|/markdown|/speech|/dictation|/v1/chat/completions|/temporary/{_NAME}"
+        rf"/import|/folders|/pictures|/prompts|/markdown|/speech|/dictation|/v1/chat/completions|/temporary/{_NAME}"
         rf"|/conversations(/{_NAME}/(restore|links|passage|messages|steer|stop|summary))?"
         rf"|/conversations/{_NAME}{_MESSAGE}/(retry|continue|show|copy|answer|vote|rating)|{CONTINUE_PATH.pattern}"
     ),

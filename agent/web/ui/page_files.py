@@ -36,6 +36,8 @@ LAZY = tuple(
         "attachments",
         "annotate",
         "order",
+        "folders",
+        "picture",
         "voice",
     ]
 )

@@ -59,6 +59,7 @@ SCRIPTS = {
     "chats_pin": N_("Pin"),
     "chats_unpin": N_("Unpin"),
     "chats_delete": N_("Delete"),
+    "chats_folder": N_("Move to a folder…"),
     "chats_deleted": N_("Deleted: {title}"),
     "erase": N_("Delete this message and what follows it?"),
     "erase_how": N_("The message, its answer and all that follows are erased. It cannot be undone."),
@@ -228,6 +229,11 @@ SCRIPTS = {
     "answer_asks": N_("Waiting for you"),
     "still_writing": N_("The answer is still being written. Your text stays here."),
     "copied": N_("Copied"),
+    "picture_copy": N_("Copy picture"),
+    "picture_no_copy": N_("The browser does not let this page copy pictures. Download it instead."),
+    "picture_cut": N_("The rest of the answer is left out."),
+    "picture_failed": N_("This browser could not draw the picture."),
+    "picture_of": N_("A picture of the question and the answer"),
     "viewer": N_("Picture"),
     "viewer_open": N_("Enlarge"),
     "viewer_count": N_("{number} of {count}"),
@@ -330,6 +336,26 @@ VOICE = {
     "ended": N_("The microphone is off."),
 }
 """The texts of the voice, which `/voice` sends when a visitor uses it."""
+
+FOLDERS = {
+    "of": N_("Folder of this chat"),
+    "none": N_("No folder"),
+    "new": N_("New folder"),
+    "create": N_("Create"),
+    "about": N_("Options of the folder {name}"),
+    "into": N_("New chat in the folder {name}"),
+    "title": N_("Folder"),
+    "name": N_("Name"),
+    "instructions": N_("Instructions"),
+    "instructions_how": N_("Models get them in each chat of this folder, after the system prompt."),
+    "model": N_("Model of new chats"),
+    "any_model": N_("The one that is chosen"),
+    "save": N_("Save"),
+    "delete": N_("Delete the folder"),
+    "delete_how": N_("Its chats stay, outside of the folder. Press again to delete it."),
+    "empty": N_("No chat is in this folder."),
+}
+"""The texts of folders, which `/folders` sends when a visitor uses them."""
 
 
 def translated(texts: Mapping[str, str], language: str) -> dict[str, str]:

@@ -14,6 +14,7 @@ const rows = new Map(); // by id, in the order of the list: those that are pinne
 const showTemporary = keepTemporary();
 let next, shown = inAddress(); // the offset of the next page, and the open conversation
 let query = "", hits;
+let folders; // the module, once the visitor has one
 const unseen = new Set(kept.get("unseen") ?? []); // chats whose answer has ended while this tab showed another one
 const seenElsewhere = new Set(); // chats that another tab shows
 
@@ -122,6 +123,8 @@ const refresh = async ({ tell = false, elsewhere = false } = {}) => {
   }
   reading = false;
   draw();
+  if (folders ? elsewhere : ofAll?.getItem("folders") || [...rows.values()].some(({ folder }) => folder)) readFolders();
+  else folders?.more(next !== null);
   if (tell && state() !== before) tellTabs();
   if (stale) {
     stale = false;
@@ -133,6 +136,11 @@ const refresh = async ({ tell = false, elsewhere = false } = {}) => {
   if ([...rows.values()].some(({ state, id, naming }) => (naming && state !== "answering") || (state === "answering" && id !== shown))) {
     timer = setTimeout(refresh, ANSWERING_MS);
   }
+};
+const readFolders = async () => {
+  folders = await load("folders").catch(() => folders);
+  await folders?.read();
+  folders?.more(next !== null);
 };
 document.addEventListener("chat-lost", () => refresh()); // it was deleted meanwhile
 // Shows the chat again if another tab has changed it.
@@ -189,6 +197,7 @@ const showImported = () => {
 };
 document.addEventListener("own-data-deleted", () => {
   tellTabs();
+  folders?.read();
   unseen.clear();
   ofAll?.removeItem("viewed");
   drop();
@@ -221,6 +230,7 @@ const groups = () => {
   if (query) return hits ? [["", hits]] : [];
   const named = new Map();
   for (const row of rows.values()) {
+    if (folders?.has(row.folder)) continue;
     const name = row.pinned ? said.chats_pinned : dayOf(row.updated_at);
     if (!named.has(name)) named.set(name, []);
     named.get(name).push(row);
@@ -301,7 +311,7 @@ const draw = () => {
     place($("ul", section), items);
     return section;
   });
-  place(list, sections);
+  place(list, [...((!query && folders?.sections(used)) || []), ...sections]);
   for (const [key, one] of elements) if (!used.has(one)) elements.delete(key);
   if (active?.isConnected && active !== document.activeElement) active.focus({ preventScroll: true });
   const none = query ? hits && !hits.length : next === null && !rows.size;
@@ -463,6 +473,7 @@ const go = (id, { replace = false, keepsDraft = false } = {}) => {
   const address = id ? `${root}/c/${id}` : `${root}/`, kind = replace || address === location.pathname ? "replaceState" : "pushState";
   history[kind](id ? null : { isNew: true }, "", address); // a reload shows a new chat again
   open(id, { keepsDraft });
+  return true;
 };
 addEventListener("popstate", () => {
   if (inAddress() !== shown || !inAddress()) open(inAddress());
@@ -527,14 +538,15 @@ document.body.append(menu);
 let about, opener;
 const showMenu = (control) => {
   opener = control;
-  about = (hits ?? []).find(({ id }) => id === control.closest("li").dataset.id) ?? rows.get(control.closest("li").dataset.id);
+  const { id } = control.closest("li").dataset;
+  about = (hits ?? []).find((one) => one.id === id) ?? rows.get(id) ?? folders?.find(id);
   if (!about) return;
   const pin = entry("pin", about.pinned ? said.chats_unpin : said.chats_pin);
   const forms = ["html", "markdown", "json"].map((form) =>
     Object.assign(entry("export", said[`export_${form}`]), { value: form }));
   const share = links ? [entry("share", said.share)] : [];
   const inside = about.id === shown ? [entry("find", said.find), entry("tree", said.tree)] : [];
-  menu.replaceChildren(entry("rename", said.chats_rename), pin, ...inside, ...share, ...forms, entry("delete", said.chats_delete));
+  menu.replaceChildren(entry("rename", said.chats_rename), pin, entry("folder", said.chats_folder), ...inside, ...share, ...forms, entry("delete", said.chats_delete));
   menu.showPopover();
   const at = control.getBoundingClientRect(), size = menu.getBoundingClientRect();
   const rtl = getComputedStyle(control).direction === "rtl";
@@ -564,6 +576,7 @@ menu.addEventListener("click", (event) => {
   opener?.focus();
   if (kind === "rename") rename(opener.closest("li"), about);
   else if (kind === "pin") pin(about);
+  else if (kind === "folder") move(about);
   else if (kind === "find" || kind === "tree") order(kind);
   else if (kind === "share") share({ id: about.id, title: titleOf(about) });
   else if (kind === "export") exportChats(`/${about.id}`, chosen.value);
@@ -575,11 +588,17 @@ const order = async (kind) => {
   if (!wide.matches && isOpen()) toggle(false);
   module?.[kind]();
 };
+const move = async (row) => {
+  if (!folders?.isRead()) await readFolders();
+  if (folders?.isRead()) folders.move(row);
+  else hint(said.chats_failed);
+};
 const update = (row) => {
   if (row && rows.has(row.id)) rows.set(row.id, { ...rows.get(row.id), ...row });
   const hit = row && hits?.findIndex(({ id }) => id === row.id);
   if (hit >= 0) hits[hit] = { ...hits[hit], ...row, in_title: false };
   if (row && fetched?.id === row.id) fetched = { ...fetched, ...row };
+  folders?.update(row);
   draw();
 };
 const pin = async (row) => {
@@ -618,6 +637,7 @@ const remove = async (row) => {
   const wasShown = row.id === shown;
   if (!await act(`/${row.id}`, { method: "DELETE" })) return;
   rows.delete(row.id);
+  folders?.drop(row.id);
   hits = hits?.filter(({ id }) => id !== row.id);
   if (wasShown) go("", { replace: true });
   draw();
@@ -823,6 +843,7 @@ function makeFoot() {
     }
   });
 }
+export { act, draw, go, item, list, place, refresh, rows, tellTabs };
 /** Save chats as a file. The browser saves the answer while it comes, and shows the progress itself. */
 export function exportChats(path, format) {
   const link = make("a", { href: addressOf(`/export${path}`, { format }).href, download: "" });

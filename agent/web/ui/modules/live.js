@@ -258,6 +258,7 @@ const actions = {
     const [order, text] = await given.catch((error) => void hint(error.status ? error.message : said.chats_failed)) ?? [];
     order?.rewrite(text, (written, fails) => act(`${about(id)}/answer`, { body: { text: written }, fails }));
   },
+  picture: async (id) => (await load("picture").catch(() => hint(said.chats_failed)))?.share(id),
   branch: async (id) => {
     const copy = await act(`${about(id)}/copy`, { stays: false });
     if (copy) showCopy(copy.conversation);
@@ -324,7 +325,7 @@ let sending; // gives up what is being sent
 const deliver = async (chat, body, how, tries = TRIES) => {
   const isNew = !chat || chat === TEMPORARY;
   try {
-    return await post(isNew ? "/conversations" : `/conversations/${chat}/messages`, { ...body, ...(chat === TEMPORARY && { temporary: true }) }, how);
+    return await post(isNew ? "/conversations" : `/conversations/${chat}/messages`, { ...body, ...(chat === TEMPORARY ? { temporary: true } : isNew && shown.into) }, how);
   } catch (error) {
     if (how.signal.aborted || (error.status && error.status !== 404)) throw error;
     if (error.status) {
@@ -422,7 +423,7 @@ const refuse = ({ message, status }) => {
 };
 
 const mounted = new Promise((done) => when("#chat", (element) => {
-  const buttons = ["copy", "speak", "edit", "erase", "retry", "retry-with", "undo", ...(rates ? ["good", "bad"] : []), "rewrite", "branch"];
+  const buttons = ["copy", "speak", "edit", "erase", "retry", "retry-with", "undo", ...(rates ? ["good", "bad"] : []), "rewrite", "branch", "picture"];
   transcript = shown.transcript = mount(element, { labels: said.transcript, language, actions: buttons, diagrams, python, textOf, render, canFix: true });
   const on = (name, then) => element.addEventListener(`transcript:${name}`, ({ detail }) => then(detail));
   on("earlier", earlier);
@@ -440,6 +441,7 @@ const mounted = new Promise((done) => when("#chat", (element) => {
     actions.version(message);
   });
   on("branch", ({ turn }) => actions.branch(turn));
+  on("picture", ({ turn }) => actions.picture(turn));
   for (const name of ["good", "bad"]) on(name, ({ turn }) => actions.rate(turn, name === "good"));
   on("rewrite", ({ turn }) => actions.rewrite(turn));
   on("erase", ({ turn }) => actions.erase(turn));

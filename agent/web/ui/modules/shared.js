@@ -38,7 +38,8 @@ when("#composer", (place) => {
  * What the page shows: live.js sets it. `guest` is the token of a guest, who has no cookies. page.js sets the chosen
  * `model`, undefined until the server has named one, and the `effort` of reasoning, "" for the model's own. compare.js sets
  * `compare`, which gives the fields of a message that other models answer, too.
- * @type {{conversation: string, guest: string, turns: any[], transcript: any, model: string | undefined, effort: string, compare?: any}}
+ * folders.js sets `into`, the folder of a new chat.
+ * @type {{conversation: string, guest: string, turns: any[], transcript: any, model: string | undefined, effort: string, compare?: any, into?: {folder: string}}}
  */
 export const shown = { conversation: "", guest: "", turns: [], transcript: undefined, model: undefined, effort: "" };
 /** The chat in the address of the page. */

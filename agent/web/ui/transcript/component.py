@@ -88,6 +88,7 @@ class Transcript(gr.HTML):
         "retry": N_("Retry"),
         "retry-with": N_("Retry with…"),
         "branch": N_("Branch from here into a new chat"),
+        "picture": N_("Share as a picture"),
         "answerOlder": N_("Previous version of the answer"),
         "answerNewer": N_("Next version of the answer"),
         "questionOlder": N_("Previous version of your message"),

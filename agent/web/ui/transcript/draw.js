@@ -508,7 +508,7 @@ export class Drawing {
     if (turn.answer_versions) children.push(this.versions(turn.answer_versions, labels.answerOlder, labels.answerNewer));
     const hasText = turn.text ?? (this.hasTexts && turn.bubbles.some(({ kind }) => kind === "output_text" || kind === "question"));
     /** @type {Record<string, any>} */
-    const isPossible = { copy: hasText, speak: hasText, branch: turn.can_branch, rewrite: turn.can_branch, good: turn.can_branch, bad: turn.can_branch, edit: false, erase: false };
+    const isPossible = { copy: hasText, speak: hasText, branch: turn.can_branch, picture: hasText, rewrite: turn.can_branch, good: turn.can_branch, bad: turn.can_branch, edit: false, erase: false };
     const offered = turn.is_running ? this.actions.filter((name) => name === "speak" && hasText && !turn.columns?.length) : turn.columns?.length ? this.actions.filter((name) => name === "undo") : this.actions.filter((name) => isPossible[name] ?? true);
     const opens = { "aria-haspopup": "dialog", "aria-expanded": "false" };
     fill(foot, [...children, ...offered.map((name) => button(name, labels[name], name === "retry-with" ? opens : {}))]);
