@@ -8,6 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from agent.web.ui.settings.component import SettingsPanel
 from fastapi import FastAPI
 from starlette.types import Message, Receive, Scope, Send
 
@@ -17,7 +18,6 @@ from agent.web.ui.composer.component import Composer
 from agent.web.ui.page_files import HERE, LAZY, LAZY_PARTS, page_files, without_comments
 from agent.web.ui.page_head import ICONS
 from agent.web.ui.page_text import SCRIPTS
-from agent.web.ui.settings.component import SettingsPanel
 from agent.web.ui.transcript.component import Transcript
 from tests.conftest import App, Visit
 
