@@ -8,13 +8,12 @@ from pathlib import Path
 
 import httpx
 import pytest
-from agent.web.ui.settings.component import SettingsPanel
 from fastapi import FastAPI
 from starlette.types import Message, Receive, Scope, Send
 
 from agent.web.app import add_page_routes
 from agent.web.middleware.page_delivery import CACHE_FOREVER, StaticFilesMiddleware
-from agent.web.ui.composer.component import Composer
+from agent.web.ui.composer.component import Composer, SettingsPanel
 from agent.web.ui.page_files import HERE, LAZY, LAZY_PARTS, page_files, without_comments
 from agent.web.ui.page_head import ICONS
 from agent.web.ui.page_text import SCRIPTS
