@@ -417,6 +417,13 @@ async def test_tokens_and_cost_of_all_answers_are_added() -> None:
     assert (stored.cost, stored.input_tokens, stored.output_tokens) == (1.75, 16, 34)
 
 
+async def test_erased_message_is_gone_for_all_models(house: House) -> None:
+    chat = await house.ask(ASK)
+    [turn] = await house.turns(chat)
+    await house.page.erase("ann", chat, turn["id"])
+    assert not await house.store.following(await house.store.get(chat, owner="ann"), None)
+
+
 async def test_limits_count_each_answer(server: Running, tmp_path: Path) -> None:
     house = House(tmp_path, server, PublicSettings(messages=3, answers_each=2))
     with pytest.raises(InputError, match="at most 2"):
