@@ -591,6 +591,20 @@ def test_chat_that_was_left_before_its_place_is_there_is_not_read(page: Page, ch
 
 
 @pytest.mark.gate
+def test_older_turns_stay_when_a_chat_is_read_again(page: Page, chat: Callable[..., Script]) -> None:
+    newest = view("c1", turn("New", "<p>2</p>")) | {"has_earlier": True}
+    older = {"turns": [OLD], "has_earlier": True}
+    script = chat({"conversations/current": [newest], "conversations/c1": [older, newest]})
+    answers = page.locator("#chat article.answer")
+    expect(answers).to_have_text(["2"])
+    page.evaluate("live.earlier()")
+    expect(answers).to_have_text(["Yes.", "2"])
+    page.evaluate(OPEN, "c1")
+    script.wait(lambda: len(script.told("chat-view")) == 2)
+    expect(answers).to_have_text(["Yes.", "2"])
+
+
+@pytest.mark.gate
 def test_refused_view_is_explained(page: Page, chat: Callable[..., Script]) -> None:
     script = chat(
         {

@@ -303,20 +303,6 @@ async def test_allowed_request_is_a_run_below(asking: McpServer) -> None:
     assert (unasked.finish_reason, unasked.pending) == ("stop", ())
 
 
-async def test_model_gets_the_request_as_people_changed_it(address: str) -> None:
-    steps = [Step([Call("things-poem", '{"topic": "tea"}', "p")]), Step([Words("output_text", ["Warm."])])]
-    agent = Agent(connection := FakeConnection(steps), tools=[McpServer.http(address, name="things", sampling=True)])
-    result = await agent.ask("Write.")
-    again = await agent.resume(result, Approve({"txt": "redacted"}))
-    assert "It takes the texts instructions and text" in again.pending[0].sentence
-    assert again.pending[0].arguments == result.pending[0].arguments
-    done = await agent.resume(again, Approve({"text": "redacted"}))
-    assert results_of(done)[0] == "Warm."
-    sent = json.dumps([[str(part) for part in one.parts] for one in connection.played.sent[1]])
-    assert "redacted" in sent
-    assert "poem about tea" not in sent
-
-
 async def test_prompts_are_for_people_too(asking: McpServer) -> None:
     [prompt] = await asking.list_prompts()
     assert (prompt.name, prompt.description) == ("review", "How to review a text.")

@@ -132,6 +132,12 @@ async def test_model_gets_the_text_that_people_have_changed() -> None:
     first = Exchange("things", caller, {})
     with pytest.raises(ToolError):
         await first.sample(asked)
+    caller.replies = {first.questions[0].key: {"txt": "redacted"}}
+    again = Exchange("things", caller, {})
+    with pytest.raises(ToolError):
+        await again.sample(asked)
+    assert "It takes the texts instructions and text" in again.questions[0].text
+    assert again.questions[0].arguments == first.questions[0].arguments
     caller.replies = {first.questions[0].key: {"text": "redacted"}}
     answer = await Exchange("things", caller, {}).sample(asked)
     assert (answer["content"]["text"], written) == ("Warm.", [("", "redacted", 9)])

@@ -3,6 +3,7 @@
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
@@ -25,10 +26,10 @@ from agent.errors import Limited
 from agent.fetch import Guard
 from agent.messages.cited_documents import with_named_pages
 from agent.rendering.steps import call_title
-from agent.settings import PublicSettings
+from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.tools.function_tools import execute
 from agent.tools.web import MAX_RESULTS, MAX_SNIPPET, web_tools
-from agent.web.chat.choices import Choices
+from agent.web.chat.choices import Choices, can_search
 from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.visitor import Visitor
 from tests.support.clocks import Clock
@@ -235,6 +236,12 @@ async def test_page_of_the_owners_network_is_for_private_pages(
     told = [one["content"] for one in server.journal()[-1]["body"]["messages"] if one["role"] == "tool"]
     assert re.findall(r"^\[(\d+)\] Weather$", "\n".join(told), re.MULTILINE) == ["1", "2"]
     assert [one.target for one in there.asked if one.target in paths] == ([] if public else [*paths])
+
+
+def test_model_without_tools_searches_no_server() -> None:
+    settings = Settings(search="https://search.example", local=LocalSettings())
+    assert can_search(settings, QWEN3)
+    assert not can_search(settings, replace(QWEN3, tools="none"))
 
 
 def cited(text: str, *results: tuple[str, str]) -> list[tuple[str, str, list[str]]]:

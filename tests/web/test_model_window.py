@@ -13,6 +13,7 @@ from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserProm
 
 from agent.errors import Conflict, InputError, NotFound
 from agent.history import ChatSummary, Entry
+from agent.models.catalog import Price
 from agent.models.weights import SMOLLM2
 from agent.settings import LocalSettings, Settings
 from agent.web.app import create_app
@@ -21,7 +22,9 @@ from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.model_window import FULL, sent_history, summarizable
 from agent.web.chat.visitor import Visitor
+from tests.support.models import QWEN3
 from tests.support.scripted_server import Config, Running
+from tests.support.views import chats_of
 
 MODEL = "Qwen/Qwen3-8B"
 SERVER = Config(models=(MODEL,), max_model_len=4096, rate=0)
@@ -111,6 +114,16 @@ async def test_summary_is_sent_until_it_is_dropped(tmp_path: Path, server: Runni
         await page.conversations.drop_summary("ann", page.chat)
         await page.turns("last")
         assert [text.split()[0] for text in page.sent()[::2]] == [*(word.split()[0] for word in WORDS), "next", "last"]
+
+
+async def test_chat_pays_for_its_summary(tmp_path: Path, server: Running) -> None:
+    priced = replace(QWEN3, price=Price(input=1.0, output=1.0))
+    page = Page(chats_of(server.base_url, tmp_path, priced), server)
+    await page.turns(*WORDS)
+    before = (await page.record()).cost
+    await page.conversations.summarize(ANN, page.chat, CHOICES)
+    assert (await page.record()).cost > before > 0
+    await page.conversations.aclose()
 
 
 async def test_model_with_a_smaller_window_gets_the_same_offer(tmp_path: Path, server: Running) -> None:

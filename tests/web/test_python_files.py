@@ -56,8 +56,10 @@ def test_other_files_have_another_address(tmp_path: Path) -> None:
         shutil.copy(PYODIDE / name, folder)
     first = PythonFiles("pyodide", tmp_path).address
     assert first == PythonFiles(str(folder), Path()).address
-    (folder / "pyodide-lock.json").write_text("{}")
-    assert PythonFiles("pyodide", tmp_path).address != first
+    for name in ("pyodide.mjs", "pyodide-lock.json"):
+        (folder / name).write_text("{}")
+        assert PythonFiles("pyodide", tmp_path).address != first
+        first = PythonFiles("pyodide", tmp_path).address
 
 
 def test_policy_is_wider_only_for_files_of_another_site(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import OtherModels
 from agent.web.chat.ratings import RATINGS_EACH, Ratings
 from agent.web.chat.sent_message import MessageId
-from agent.web.chat.side_by_side import columns_of, pairs, tally, votes_table
+from agent.web.chat.side_by_side import SharedConversation, columns_of, pairs, tally, votes_table
 from agent.web.chat.temporary_stores import TemporaryMedia, TemporaryMemory, TemporaryStore
 from agent.web.chat.transcript import is_prompt, message_text
 from agent.web.chat.turns import render_turn
@@ -403,6 +403,25 @@ async def test_refused_model_stores_nothing(house: House, server: Running) -> No
             await house.page.send(ANN, None, {"text": ASK}, ALPHA, others=OtherModels(others))
     assert await house.kept.list("ann") == []
     assert len(server.journal()) == before
+
+
+async def test_tokens_and_cost_of_all_answers_are_added() -> None:
+    store = MemoryStore()
+    before = await store.save(Conversation(owner="ann", cost=1.0, input_tokens=10, output_tokens=20))
+    shared = SharedConversation(before, [None, None])
+    for place, cost in enumerate((0.5, 0.25)):
+        [entry] = chain(prompt(f"{place}"))
+        after = replace(before, head_id=entry.id, cost=1 + cost, input_tokens=13, output_tokens=27)
+        await shared.add(store, place, before, after, entry, None)
+    stored = await store.get(before.id, owner="ann")
+    assert (stored.cost, stored.input_tokens, stored.output_tokens) == (1.75, 16, 34)
+
+
+async def test_erased_message_is_gone_for_all_models(house: House) -> None:
+    chat = await house.ask(ASK)
+    [turn] = await house.turns(chat)
+    await house.page.erase("ann", chat, turn["id"])
+    assert not await house.store.following(await house.store.get(chat, owner="ann"), None)
 
 
 async def test_limits_count_each_answer(server: Running, tmp_path: Path) -> None:

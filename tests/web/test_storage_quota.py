@@ -143,6 +143,8 @@ async def test_disk_is_shared_with_others(tmp_path: Path) -> None:
     await room.reserve(ANN, 400_000)
     with pytest.raises(Limited, match="no room for this message"):
         await room.reserve(ANN, 600_000)
+    await room.talk("ann")  # what is stored is part of the disk
+    await room.reserve(ANN, 250_000)
 
 
 async def test_too_few_guests_keep_all_they_have(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,9 +15,9 @@ from agent.files.transcribe import Transcriber
 from agent.providers.speech import MAX_BYTES
 from agent.settings import PublicSettings
 from agent.web import voice_routes
-from agent.web.heavy_work import REQUESTS_EACH
+from agent.web.heavy_work import REQUESTS_EACH, RequestLimit, TooManyRequests
 from agent.web.middleware.isolation import API
-from agent.web.voice_routes import CHARACTERS_COUNTED, MOST_CHARACTERS, RECORDINGS_EACH
+from agent.web.voice_routes import CHARACTERS_COUNTED, MOST_CHARACTERS, RECORDINGS_EACH, VoiceRoutes
 from tests.support.asgi_requests import Asked, asked, running_app
 from tests.support.known_texts import SPEECH, SPOKEN
 from tests.support.media_files import random_png, sound, tone
@@ -134,6 +135,17 @@ async def test_refused_speech_counts_none_of_its_text(tmp_path: Path, monkeypatc
             long = "a" * CHARACTERS_COUNTED * 3
             said = [(await page.say(text)).status for text in (long, long, "Hello.", "Hello.")]
     assert said == [200, 429, 200, 429]
+
+
+def test_text_that_is_too_long_for_all_counts_for_no_visitor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(voice_routes, "SPOKEN_IN_ALL", 2)
+    page: Any = SimpleNamespace(settings=SimpleNamespace(public=PublicSettings()))
+    routes, text = VoiceRoutes(page, None, lambda _: "ann"), "a" * CHARACTERS_COUNTED * 3
+    routes._spoken = RequestLimit(3, 100)
+    with pytest.raises(TooManyRequests):
+        routes._count_spoken(text, "ann", None)
+    routes._spoken_in_all = RequestLimit(per_address=100)
+    routes._count_spoken(text, "ann", None)
 
 
 async def test_speech_without_a_place_counts_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
