@@ -173,11 +173,14 @@ export class Frames {
 
   /** @param {HTMLPreElement} pre @param {boolean} isStep */
   code(pre, isStep) {
-    const code = pre.querySelector("code"), language = languageOf(pre), kind = isStep ? "" : this.shown(pre);
+    const code = pre.querySelector("code"), language = languageOf(pre), part = pre.closest(".part"), kind = isStep ? "" : this.shown(pre);
     const own = pre.getAttribute("aria-label"), label = this.labels.save.replace("{name}", () => own ?? fileName(language));
     this.watch(code ?? pre, pre);
     if (kind === "mermaid") this.watchNear(firstBlock(pre));
-    if (pre.classList.contains("more")) return;
+    // A style that asks whether such a block follows would be asked of all blocks before each new one.
+    const after = part?.nextElementSibling?.querySelector(":scope > pre.more");
+    if (part === pre.parentElement) pre.toggleAttribute("data-goes-on", Boolean(after));
+    if (pre.classList.contains("more")) return void part?.previousElementSibling?.querySelector(":scope > pre")?.setAttribute("data-goes-on", "");
     pre.dataset.language = titleOf(pre) || language;
     if (!pre.querySelector(":scope > .tools")) {
       pre.prepend(make("div", { className: "tools", "data-own": "1" }, ...(code && !isStep ? [button("save", "")] : []), button("code", this.labels.code)));

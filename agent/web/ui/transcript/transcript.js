@@ -228,13 +228,14 @@ function followEnd(scroller, content, toEnd, near) {
     follow(true);
     toTheEnd();
   };
-  // A busy page draws the next frame late, and tells of the scrolling that a change caused only then.
+  // A busy page draws the next frame late, and tells of the scrolling that a change caused only then. What the layout of
+  // that frame itself moves is known when the sizes are.
   const change = () => {
     changed = Infinity;
-    settling ||= requestAnimationFrame(() => requestAnimationFrame(() => {
+    settling ||= requestAnimationFrame(() => {
       changed = performance.now();
       settling = 0;
-    }));
+    });
   };
   const touch = () => (touched = performance.now());
 
@@ -293,7 +294,7 @@ function followEnd(scroller, content, toEnd, near) {
 
   new MutationObserver(change).observe(content, { childList: true, subtree: true });
   const sizes = new ResizeObserver(() => { // the sizes are known then, so that this costs no layout of its own
-    change();
+    changed = Math.max(changed, performance.now());
     if (follows) toTheEnd();
     offer();
   });
