@@ -908,7 +908,10 @@ async def test_tables_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     number = iter(range(10_000))
 
     async def gradio(scope: Any, receive: Any, send: Any) -> None:
-        answer = [f"/tmp/{next(number)}.txt"] if scope["path"].endswith("upload") else {"event_id": f"e{next(number)}"}
+        answer = {"event_id": f"e{next(number)}"}
+        if scope["path"].endswith("upload"):
+            answer = [f"/tmp/{next(number)}.txt"]
+            scope["state"]["isolation"].uploads.add(answer[0], scope["state"]["visitor"])
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": json.dumps(answer).encode()})
 

@@ -7,7 +7,6 @@ second parser reads it differently, and closes all routes of Gradio that the pag
 `visitor_cookie` identifies the visitor.
 """
 
-import json
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +17,7 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 from starlette.datastructures import Headers, QueryParams
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agent.errors import Limited
 from agent.i18n.translator import translator_for
@@ -328,7 +327,7 @@ class IsolationMiddleware:
                         raise RequestRefused(400)
                     return *with_body(scope, receive, {"event_id": event}), send
             case "upload":
-                return with_query(scope), receive, _record_paths(send, self.uploads, visitor)
+                return with_query(scope), receive, send
             case _:
                 raise RequestRefused
 
@@ -435,23 +434,3 @@ def _paths(value: Any) -> Iterator[Any]:
             left += given.values()
         elif isinstance(found, list):
             left += cast(list[Any], found)
-
-
-def _record_paths(send: Send, uploads: IssuedIds, owner: str | None) -> Send:
-    """Wrap `send`: when it sends a list of paths as JSON, note in `uploads` that `owner` can use them."""
-    seen = bytearray()
-
-    async def send_and_record(message: Message) -> None:
-        if message["type"] == "http.response.body":
-            seen.extend(message.get("body", b""))
-            if not message.get("more_body"):
-                try:
-                    found = json.loads(seen)
-                except ValueError:
-                    found = None
-                for path in cast(list[Any], found) if isinstance(found, list) else ():
-                    if isinstance(path, str):
-                        uploads.add(path, owner)
-        await send(message)
-
-    return send_and_record

@@ -198,7 +198,8 @@ class UploadMiddleware:
         try:
             if self._limit is not None:
                 self._limit.count(*payer_of(scope, visitor_id_of(scope)))
-            paths = await self._receive_files(headers, receive_body, visitor_id_of(scope))
+            files = await self._receive_files(headers, receive_body, visitor_id_of(scope))
+            paths = [str(path) for path in files]
         except _Disconnected:
             return
         except (AgentError, OSError) as failure:
@@ -215,7 +216,9 @@ class UploadMiddleware:
                         await receive_body()
             await send({"type": "http.response.body", "body": b""})
             return
-        await _respond(send, 200, "application/json", json.dumps([str(path) for path in paths]).encode())
+        for path in paths:
+            scope["state"]["isolation"].uploads.add(path, visitor_id_of(scope))
+        await _respond(send, 200, "application/json", json.dumps(paths).encode())
 
     async def _receive_files(self, headers: Headers, receive: Receive, visitor: str | None) -> list[Path]:
         """Write the files of a request and return their paths. Raises `Limited`, `InputError` and `_Disconnected`."""

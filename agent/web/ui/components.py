@@ -5,7 +5,7 @@ import html
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 from urllib.parse import quote
 
 import gradio as gr
@@ -18,9 +18,10 @@ from agent.models.weights import Status
 from agent.providers.connection import Effort, is_off, nearest
 from agent.web.chat.attachments import AttachmentPlan, file_types, media_kinds, merge_refusals, merge_usual
 from agent.web.chat.choices import Choices, usual_temperature
-from agent.web.chat.model_menu import shown_name
+from agent.web.chat.model_menu import ModelMenu, shown_name
 from agent.web.sending import EXAMPLE_FILES
 from agent.web.ui.layout import Widgets
+from agent.web.ui.page_sessions import PageSession
 from agent.web.ui.page_text import WIDGETS
 
 LOGIN = "/login/huggingface?_target_url=/"
@@ -203,45 +204,34 @@ def _model_button(spec: ModelSpec, missing: str) -> str:
 
 
 def key_panel(
-    widgets: Widgets,
-    spec: ModelSpec | None,
-    provider: ProviderSpec | None,
-    *,
-    missing: bool,
-    typed: bool,
-    taken: bool,
-    own: bool = False,
-    login: Literal["possible", "done"] | None = None,
-    problem: str = "",
-    translator: Translator = ENGLISH,
+    widgets: Widgets, models: ModelMenu, session: PageSession, spec: ModelSpec | None, problem: str = ""
 ) -> Updates:
     """Return the key panel: its text, the box for a key, and the button to forget the keys.
 
-    A key goes from the browser to the server and never back. `login` is None
-    if a login cannot replace a key. With `own`, only a visitor's own key helps, not one that the owner sets. `problem`
-    says why a typed key was not taken.
+    A key goes from the browser to the server and never back. `problem` says why a typed key was not taken.
     """
+    provider, translator = models.provider(spec) if spec else None, session.translator
+    typed = provider is not None and models.keys.get(session.owner, provider.id) is not None
+    missing = spec is not None and models.key_missing(session.owner, spec, session.login)
     paragraphs = [html.escape(translator(spec.advice(date.today())))] if spec else []
-    if spec is not None and provider is not None and missing:
-        paragraphs += _missing_key(spec, provider, taken=taken, own=own, login=login is not None, translator=translator)
-    elif provider is not None and typed:
-        about = _(
-            "Using your {provider} key. It is deleted shortly after you close this page.",
-            provider=provider.label,
-        )
-        paragraphs.append(translator(about))
-    elif provider is not None and login == "done":
-        about = _(
-            "Using your {provider} account. You can log out under Settings.",
-            provider=provider.label,
-        )
-        paragraphs.append(translator(about))
+    if spec is not None and provider is not None:
+        if missing:
+            paragraphs += _missing_key(models, spec, provider, translator)
+        elif typed:
+            about = _(
+                "Using your {provider} key. It is deleted shortly after you close this page.", provider=provider.label
+            )
+            paragraphs.append(translator(about))
+        elif models.may_log_in(spec) and session.login:
+            about = _("Using your {provider} account. You can log out under Settings.", provider=provider.label)
+            paragraphs.append(translator(about))
     text = "".join(f"<p>{one}</p>" for one in paragraphs if one)
     text += f'<p class="problem" role="alert">{html.escape(problem)}</p>' if problem else ""
     return {
         widgets.key_said: gr.HTML(text, visible=bool(text)),
-        widgets.key: _key_form(provider, translator) if missing and taken and provider else "",
+        widgets.key: _key_form(provider, translator) if missing and models.accepts_keys and provider else "",
         widgets.key_forget: _button(translator.template(WIDGETS["forget_keys"])) if typed else "",
+        widgets.sign_of_life: gr.Timer(active=models.keys.has_any(session.owner)),
     }
 
 
@@ -253,13 +243,11 @@ def _key_form(provider: ProviderSpec, translator: Translator) -> str:
     return f"<form>{box}<button>{html.escape(translator(_('Use this key')))}</button></form>"
 
 
-def _missing_key(
-    spec: ModelSpec, provider: ProviderSpec, *, taken: bool, own: bool, login: bool, translator: Translator
-) -> Iterator[str]:
+def _missing_key(models: ModelMenu, spec: ModelSpec, provider: ProviderSpec, translator: Translator) -> Iterator[str]:
     """Yield the paragraphs on a missing key as HTML: what is missing, and how to get it."""
     needs_key = translator(_("{model} needs an API key from {provider}.", model=spec.label, provider=provider.label))
     needs = f"<b>{html.escape(needs_key)}</b> "
-    if not taken:
+    if not models.accepts_keys:
         yield needs + translator(_("Keys can't be entered on a page that is shared over a link. Choose another model."))
         return
     link = f'<a href="{provider.keys_at}" target="_blank" rel="noopener">{provider.keys_at.split("//")[-1]}</a>'
@@ -268,8 +256,8 @@ def _missing_key(
         link=link,
     )
     instead = _("Running this server? Set {name}.", name=provider.key_names[0])
-    yield needs + translator(get_one if own else joined([get_one, instead]))
-    if login:
+    yield needs + translator(get_one if models.own_keys_only else joined([get_one, instead]))
+    if models.may_log_in(spec):
         log_in = translator(_("log in with {provider}", provider=provider.label))
         yield translator(_("Or {link} to use your own account.", link=f'<a href="{LOGIN}">{log_in}</a>'))
 

@@ -233,14 +233,22 @@ class Handlers:
                 self._models.keys.put(session.owner, provider.id, key or "")
             except AgentError as error:
                 problem = session.translator(error.text)
-        return self._menu(session, spec) | await self._name(session, spec) | self._keys(session, spec, problem)
+        return (
+            self._menu(session, spec)
+            | await self._name(session, spec)
+            | key_panel(self.widgets, self._models, session, spec, problem)
+        )
 
     async def key_forgotten(self, model: str | None, request: gr.Request) -> Updates:
         """Forget all keys that this visitor typed."""
         session = self._sessions.get(request)
         self._models.keys.forget(session.owner)
         spec = self._conversations.model_for(session.owner, model)
-        return self._menu(session, spec) | await self._name(session, spec) | self._keys(session, spec)
+        return (
+            self._menu(session, spec)
+            | await self._name(session, spec)
+            | key_panel(self.widgets, self._models, session, spec)
+        )
 
     async def still_here(self, model: str | None, request: gr.Request) -> Updates:
         """Keep the visitor's keys alive. An open page calls this; without it they are forgotten."""
@@ -248,7 +256,8 @@ class Handlers:
         keys.keep_alive(session.owner)
         if keys.has_any(session.owner):
             return no_updates()  # change nothing, because another key may be half typed
-        return self._keys(session, self._conversations.model_for(session.owner, model))
+        spec = self._conversations.model_for(session.owner, model)
+        return key_panel(self.widgets, self._models, session, spec)
 
     # Updates of the widgets that depend on the chosen model
 
@@ -293,7 +302,7 @@ class Handlers:
             shown |= composer_for_model(widgets, spec, translator, transcriber=transcriber)
         panel["system_message"] = prompt
         panel["about"] |= {"system_message": {"usual": usual}}
-        return shown | await self._name(session, spec) | self._keys(session, spec)
+        return shown | await self._name(session, spec) | key_panel(self.widgets, self._models, session, spec)
 
     async def _name(self, session: PageSession, spec: ModelSpec | None) -> Updates:
         """Return the name of the chosen model, with what is needed for it, and its efforts."""
@@ -308,24 +317,3 @@ class Handlers:
             has_others=any(one.id != spec.id and not one.missing for one in entries),
         )
         return {self.widgets.chosen: shown}
-
-    def _keys(self, session: PageSession, spec: ModelSpec | None, problem: str = "") -> Updates:
-        """Return the widgets of the panel for a key, with the `problem` of one that was just typed."""
-        models = self._models
-        provider = models.provider(spec) if spec else None
-        typed = provider is not None and models.keys.get(session.owner, provider.id) is not None
-        missing = spec is not None and models.key_missing(session.owner, spec, session.login)
-        login = None if spec is None or not models.may_log_in(spec) else "done" if session.login else "possible"
-        panel = key_panel(
-            self.widgets,
-            spec,
-            provider,
-            missing=missing,
-            typed=typed,
-            taken=models.accepts_keys,
-            own=models.own_keys_only,
-            login=login,
-            problem=problem,
-            translator=session.translator,
-        )
-        return panel | {self.widgets.sign_of_life: gr.Timer(active=models.keys.has_any(session.owner))}
