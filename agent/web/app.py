@@ -454,7 +454,12 @@ def _middleware(
         uploads,
         Middleware(EventStreamMiddleware, events=queue),
         Middleware(StaticFilesMiddleware, folder=STATIC_FILES, ours=files.contents),
-        Middleware(PageRewriteMiddleware, change=changes.change, same_page=changes.same_page),
+        Middleware(
+            PageRewriteMiddleware,
+            change=changes.change,
+            same_page=changes.same_page,
+            limit=RequestLimit.of_page(public=settings.public is not None),
+        ),
     ]
 
 

@@ -1,7 +1,8 @@
-"""Time-outs for headers and answers, and a cap on connections.
+"""Time-outs for headers and answers, a cap on connections, and small steps in which requests are read.
 
 Slow or surplus connections must not cost other visitors anything. Uvicorn has no time-out for an unfinished request,
-none for an answer that nobody reads, and no cap on connections.
+none for an answer that nobody reads, and no cap on connections. What has come it parses in one step, which is up to
+some megabytes, and a body in chunks of one byte takes seconds for each of them.
 
 Connections are shared like the page's events (`agent.web.gradio_compat.event_queue`): a network address can hold as
 many connections as are free.
@@ -15,7 +16,9 @@ from functools import partial
 from struct import pack
 from typing import Any, cast
 
+import h11
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from agent.system.resources import raise_open_files
@@ -25,6 +28,15 @@ HEADER_SECONDS = 15.0
 """Seconds from the first byte of a request, or from the connection, until its headers are complete."""
 WRITE_SECONDS = 60.0
 """Seconds within which the client must read some of the unsent answer."""
+HEAD_BYTES = 16_384
+"""Bytes of the head of a request, and of what follows its body. What is longer, and not whole yet, is refused."""
+PIECE_BYTES = 4096
+"""Bytes of a request that are parsed in one step of the event loop."""
+BODY_PIECE_BYTES = 65_536
+"""The same of a body with a length, of which nothing is parsed."""
+SMALL_CHUNKS, CHUNK_BYTES = 256, 64
+"""Chunks of a body that can be as small as they like, and the bytes that the others must have on average. Each takes as
+long as a thousand bytes, so that a few connections with chunks of one byte would keep the server busy."""
 UNSENT_BYTES = 65_536
 """Bytes of an answer that the system buffers for a slow client. It asks for more when half of them are sent."""
 MAX_CONNECTIONS = 4096
@@ -100,6 +112,70 @@ class ConnectionLimits:
                 del self._per_address[connection.address]
 
 
+class SteppedFlow(FlowControl):
+    """Passes on what has come in pieces, one in each step of the event loop. Nothing more is read meanwhile.
+
+    `body_left` are the bytes of a body with a length that are still to come, and 0 for all else.
+    """
+
+    def __init__(self, transport: asyncio.Transport, pass_on: Callable[[bytes], None]) -> None:
+        super().__init__(transport)
+        self.body_left = 0
+        self._pass_on = pass_on
+        self._waiting = bytearray()
+        self._next: asyncio.Handle | None = None
+
+    def add(self, data: bytes) -> None:
+        """Pass on the first piece now, if none waits, and the others later."""
+        self._waiting += data
+        if self._next is None and not self.read_paused:
+            self._step()
+
+    def resume_reading(self) -> None:
+        """Go on with what waits, then with what comes."""
+        if self.read_paused:
+            self.read_paused = False
+            self._go_on()
+
+    def _step(self) -> None:
+        self._next = None
+        if self._transport.is_closing():
+            self._waiting.clear()
+        if self.read_paused or not self._waiting:
+            return
+        size = min(self.body_left, BODY_PIECE_BYTES) or PIECE_BYTES
+        piece = bytes(self._waiting[:size])
+        del self._waiting[:size]
+        self.body_left = max(0, self.body_left - len(piece))
+        self._pass_on(piece)
+        if not self.read_paused:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        if not self._waiting:
+            self._transport.resume_reading()
+        elif self._next is None:
+            self._transport.pause_reading()
+            self._next = asyncio.get_running_loop().call_soon(self._step)
+
+
+class ChunkedConnection(h11.Connection):
+    """The parser of one connection. It refuses a body in many small chunks."""
+
+    _chunks = _bytes = 0
+
+    def next_event(self) -> Any:
+        """Return the next event, or raise `RemoteProtocolError`."""
+        event = super().next_event()
+        if isinstance(event, h11.Data):
+            self._chunks, self._bytes = self._chunks + event.chunk_start, self._bytes + len(event.data)
+            if self._chunks > SMALL_CHUNKS + self._bytes // CHUNK_BYTES:
+                raise h11.RemoteProtocolError("The chunks of the body are too small.")
+        elif isinstance(event, h11.EndOfMessage):
+            self._chunks = self._bytes = 0
+        return event
+
+
 class HttpConnection(H11Protocol):
     """One connection. Closed if the headers of a request come too late or if nobody reads the answer.
 
@@ -108,6 +184,7 @@ class HttpConnection(H11Protocol):
 
     def __init__(self, connections: ConnectionLimits, **options: Any) -> None:
         super().__init__(**options)
+        self.conn = ChunkedConnection(h11.SERVER, HEAD_BYTES)
         self._limits = connections
         self.address: str | None = None
         self._header_timer: asyncio.TimerHandle | None = None
@@ -116,6 +193,7 @@ class HttpConnection(H11Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the time-out for the first request, or refuse the connection if there are too many."""
         super().connection_made(cast(asyncio.Transport, transport))
+        self.flow = self._stepped = SteppedFlow(self.transport, self._receive)
         self.address = self._limits.address(self.client[0]) if self.client else None
         _send_at_once(self.transport)
         _keep_little_unsent(self.transport)
@@ -143,8 +221,16 @@ class HttpConnection(H11Protocol):
         self._stop_write_timeout()
 
     def data_received(self, data: bytes) -> None:
-        """Read more data. Headers that have begun must be complete in time."""
-        super().data_received(data)
+        """Read more data, in steps."""
+        self._stepped.add(data)
+
+    def _receive(self, piece: bytes) -> None:
+        """Parse a piece. Headers that have begun must be complete in time."""
+        before = cast(Any, self.cycle)
+        super().data_received(piece)
+        cycle = cast(Any, self.cycle)
+        if cycle is not before and cycle.more_body:
+            self._stepped.body_left = max(0, _length(self.headers) - len(cycle.body))
         if self._has_request:
             self._stop_header_timeout()
             self._limits.mark(self, waiting=False)
@@ -210,6 +296,11 @@ class HttpConnection(H11Protocol):
     def _abort_without_request(self) -> None:
         if not self._has_request:
             self.transport.abort()
+
+
+def _length(headers: list[tuple[bytes, bytes]]) -> int:
+    """Return the length of a body, or 0 if the request declares none. The parser has checked that it is a number."""
+    return next((int(value) for name, value in headers if name == b"content-length"), 0)
 
 
 def _send_at_once(transport: asyncio.Transport) -> None:

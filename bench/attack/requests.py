@@ -1,5 +1,6 @@
 """Attacks with requests that are made to be slow to read. Each returns how often each status was answered."""
 
+import gzip
 import json
 import socket
 from collections import Counter
@@ -14,6 +15,7 @@ from uuid import uuid4
 
 import httpx
 
+from agent.web.gradio_compat.application import STATIC_FILES
 from bench.attack.client import API, MB, Client
 from bench.attack.heavy import long_chat
 
@@ -170,6 +172,111 @@ def slow_connections(url: str, each: int = 6, seconds: float = SECONDS) -> dict[
         return {path.replace(chat, "CHAT"): client.http.get(path).status_code for path in read}
 
 
+def _raw(url: str, request: bytes, seconds: float = 10.0) -> str:
+    """Send these bytes over a connection of their own. Return the status."""
+    place = urlsplit(url)
+    with suppress(OSError), socket.create_connection((place.hostname or "", place.port or 80), timeout=seconds) as one:
+        with suppress(OSError):
+            one.sendall(request)
+        return one.recv(12)[9:].decode() or "closed"
+    return "closed"
+
+
+def small_chunks(url: str, connections: int = 16, times: int = 10) -> dict[str, int]:
+    """Send bodies in chunks of a byte over several connections at once."""
+    head = f"POST {JOIN} HTTP/1.1\r\nhost: {urlsplit(url).netloc}\r\ntransfer-encoding: chunked\r\n\r\n"
+    request = head.encode() + b"1\r\nx\r\n" * 300_000
+    with ThreadPoolExecutor(connections) as pool:
+        return dict(Counter(pool.map(lambda _: _raw(url, request), range(connections * times))))
+
+
+def invented_names(url: str, count: int = 600) -> dict[str, int]:
+    """Ask for the page and its configuration under names that nobody has asked for."""
+    port = urlsplit(url).port
+    with Client(url) as client:
+
+        def ask(number: int) -> int:
+            method, path = ("GET", "HEAD", "GET")[number % 3], ("/", "/", "/config")[number % 3]
+            return client.http.request(method, path, headers={"host": f"name{number}.localhost:{port}"}).status_code
+
+        return _counted(ask, count)
+
+
+def files_of_the_program(url: str) -> dict[str, int]:
+    """Ask for each file of the page in each encoding, most of which no page loads."""
+    names = [one.name for one in STATIC_FILES.iterdir()]
+    with Client(url) as client:
+
+        def ask(number: int) -> int:
+            encoding = ("br", "gzip", "identity")[number // len(names)]
+            path = f"/assets/{names[number % len(names)]}"
+            return client.http.get(path, headers={"accept-encoding": encoding}).status_code
+
+        return _counted(ask, 3 * len(names))
+
+
+def unread_events(url: str, count: int = 300, seconds: float = SECONDS) -> dict[str, int]:
+    """Ask for the events of a long answer many times, and read none. Return the status of one more reader."""
+    with Client(url) as client, ExitStack() as stack:
+        sent = client.send("!tokens 3000 @400")
+        path, place = f"/runs/{sent.json()['run']}/events", urlsplit(url)
+        cookie = "; ".join(f"{name}={value}" for name, value in client.http.cookies.items())
+        for _ in range(count):
+            connection = stack.enter_context(socket.socket())
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            connection.connect((place.hostname or "127.0.0.1", place.port or 80))
+            connection.sendall(f"GET {path} HTTP/1.1\r\nhost: {place.netloc}\r\ncookie: {cookie}\r\n\r\n".encode())
+        sleep(seconds)
+        return {"one more reader": client.http.get(path).status_code}
+
+
+MARKDOWN = (
+    "[" * 65_000, "![a](" * 13_000, "*a **b " * 9_000, "`" * 65_000, "> " * 32_000, "- " * 32_000, "|" * 65_000,
+    "<a " * 21_000, "$" * 65_000, "[a]: b\n" * 9_000, "a[^1]" * 13_000, "&" * 65_000, "http://a." * 7_000,
+    "1. \n" * 16_000, "|a|b|\n|-|-|\n" * 5_000, "```\n" * 16_000, "**" + "\u03b1" * 30_000, "\\(" * 21_000,
+    "\ufdfa" * 21_000,
+)  # fmt: skip
+"""Texts in Markdown of the longest kind that a route shows, of each sign that begins something."""
+
+
+def markdown(url: str) -> dict[str, int]:
+    """Ask for texts in Markdown, some at once."""
+    with Client(url) as client:
+        return _counted(
+            lambda n: client.http.post("/markdown", json={"text": MARKDOWN[n % len(MARKDOWN)]}).status_code, 57
+        )
+
+
+def odd_requests(url: str, times: int = 20) -> dict[str, int]:
+    """Send requests with long or odd heads and bodies, each many times and over a connection of its own."""
+    parts = b'--b\r\ncontent-disposition: form-data; name="files"; filename="a"\r\n\r\nx\r\n' * 10_000
+    packed = gzip.compress(bytes(100 * MB))
+    chunked = b"transfer-encoding: chunked\r\n\r\n"
+    upgrade = b"connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+    form = b"content-type: multipart/form-data; boundary=b\r\ncontent-length: %d\r\n\r\n" % len(parts)
+    lines: dict[str, tuple[str, bytes]] = {
+        "prompt": ("GET /?prompt=" + "x" * MB, b"\r\n"),
+        "fields": ("GET /?" + "a&" * 8_000, b"\r\n"),
+        "headers": ("GET /", b"a:b\r\n" * 4_000 + b"\r\n"),
+        "cookies": ("GET /", b"cookie: " + b"a=b;" * 4_000 + b"\r\n\r\n"),
+        "languages": ("GET /", b"accept-language: " + b"de;q=0.1," * 1_700 + b"\r\n\r\n"),
+        "ranges": ("GET /favicon.ico", b"range: bytes=" + b"0-1," * 3_000 + b"0-1\r\n\r\n"),
+        "conditions": ("GET /static/img/logo.svg", b"if-none-match: " + b'W/"a",' * 2_000 + b"\r\n\r\n"),
+        "upgrade": ("GET /", upgrade + b"\r\n" + bytes(MB)),
+        "parts": (f"POST {API}upload", form + parts),
+        "packed": ("POST /import", b"content-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(packed) + packed),
+        "extension": (f"POST {JOIN}", chunked + b"1;" + b"x" * MB),
+        "trailer": (f"POST {JOIN}", chunked + b"0\r\n" + b"a:b\r\n" * 100_000),
+        "small chunks": (f"POST {JOIN}", chunked + b"1\r\nx\r\n" * 100_000),
+    }
+    host = f" HTTP/1.1\r\nhost: {urlsplit(url).netloc}\r\n"
+    requests = {name: (line + host).encode() + rest for name, (line, rest) in lines.items()}
+    requests["pipeline"] = f"GET /healthz{host}\r\n".encode() * 5_000
+    with ThreadPoolExecutor(8) as pool:
+        asked = [(name, pool.submit(_raw, url, one)) for name, one in requests.items() for _ in range(times)]
+        return dict(Counter(f"{name} {one.result()}" for name, one in asked))
+
+
 def _repeat(url: str, ask: Callable[[Client], httpx.Response], address: str = "") -> dict[str, int]:
     found, until = Counter[str](), monotonic() + SECONDS
     with Client(url, x_forwarded_for=address) as client:
@@ -197,5 +304,11 @@ MORE: dict[str, Callable[[str], object]] = {
     "120 messages to a running answer": steers_at_once,
     "answers to questions that nobody asked": answers_to_questions,
     "connections of a byte a second": slow_connections,
+    "bodies in chunks of a byte": small_chunks,
+    "names that strangers invent": invented_names,
+    "files of the program": files_of_the_program,
+    "events that nobody reads": unread_events,
+    "Markdown of one sign": markdown,
+    "odd heads and bodies": odd_requests,
 }
 """Those of newer routes, and of slow connections."""

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from agent.files.store import MediaStore
 from agent.history import HistoryStore
@@ -137,15 +138,20 @@ async def houses_on(name: str, folder: Path, server: Running) -> AsyncGenerator[
             await house.store.aclose()
 
 
-def two_processes(start_app: Callable[..., App], name: str, folder: Path, server: Running) -> tuple[App, App]:
-    """Start two processes of the page that share the server of the store with this name."""
+def two_processes(
+    start_app: Callable[..., App], name: str, folder: Path, server: Running, *config: str, **of_other: Any
+) -> tuple[App, App]:
+    """Start two processes of the page that share the server of the store with this name.
+
+    `of_other` is for the second process alone.
+    """
     settings = {
         "VLLM_BASE_URL": server.base_url,
         "SWITCHBOARD_STORE": SERVERS[name](folder),
         "SWITCHBOARD_MEDIA": f"file:{folder / 'media'}",
         "SWITCHBOARD_SECRET": "a secret that both processes share",
     }
-    return start_app(**settings), start_app(**settings)
+    return start_app(*config, **settings), start_app(*config, **settings, **of_other)
 
 
 async def begin(house: House, text: str) -> tuple[str, str]:

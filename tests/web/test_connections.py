@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from http.client import HTTPConnection
 from time import monotonic
 from typing import Any, cast
@@ -25,6 +25,7 @@ from agent.web.connections import ConnectionLimits
 from agent.web.middleware import requests
 from agent.web.middleware.requests import BodyTimeout
 from tests.conftest import App, becomes
+from tests.support.asgi_requests import longest_step
 from tests.support.http_client import connected
 
 pytestmark = pytest.mark.slow
@@ -64,7 +65,11 @@ async def serving(most: int = 100, app: ASGIApp | None = None) -> AsyncIterator[
     """Run a server that answers with the request's body. Yield its port."""
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
-        BodyTimeout(app or Echo()), http=cast(Any, ConnectionLimits(most).protocol), lifespan="off", log_level="warning"
+        BodyTimeout(app or Echo()),
+        http=cast(Any, ConnectionLimits(most).protocol),
+        lifespan="off",
+        log_level="warning",
+        ws="none",
     )
     server = uvicorn.Server(config)
     cast(Any, server).capture_signals = lambda: closing(listener)
@@ -156,6 +161,78 @@ async def test_late_body_does_not_change_begun_answer(
         await writer.wait_closed()
         assert b"408" not in await reader.read()
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+STEP_SECONDS = 0.01
+LONG_REQUESTS = {
+    "chunks of a byte": b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 100_000,
+    "a long extension": b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1;" + b"x" * 500_000,
+    "a long trailer": b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n" + b"a:\r\n" * 100_000,
+    "short headers": b"GET / HTTP/1.1\r\nHost: a\r\n" + b"a:\r\n" * 15_000 + b"\r\n",
+    "as many headers as fit": b"GET / HTTP/1.1\r\nHost: a\r\n" + b"a:\r\n" * 4_000 + b"\r\n",
+    "a long header": b"GET / HTTP/1.1\r\nHost: a\r\nx: " + b"y" * 60_000 + b"\r\n\r\n",
+    "folded lines": b"GET / HTTP/1.1\r\nHost: a\r\nx: y\r\n" + b" \r\n" * 15_000 + b"\r\n",
+    "a head after a body": b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nxGET / HTTP/1.1\r\nHost: a\r\n"
+    + b"a:\r\n" * 15_000
+    + b"\r\n",
+    "many requests": b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 2_000,
+    "upgrades": b"GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade" + b",a" * 7_000 + b"\r\nUpgrade: websocket\r\n\r\n",
+}
+"""Requests of which the server parses each byte."""
+
+
+@pytest.mark.parametrize("request_", LONG_REQUESTS.values(), ids=LONG_REQUESTS.keys())
+async def test_request_of_many_parts_holds_up_nobody(request_: bytes) -> None:
+    """The whole request has come before any of it is read."""
+    steps, answers = list[tuple[float, str]](), max(1, request_.count(b"HTTP/1.1"))
+    async with serving() as port:
+        while len(steps) < 3 and (not steps or steps[-1][0] > STEP_SECONDS):  # a busy machine can be slow
+            with closing(socket.create_connection(("127.0.0.1", port))) as client:
+                client.setblocking(False)
+                with longest_step() as longest:
+                    sent, answer = 0, b""
+                    while answer.count(b"HTTP/1.1 ") < answers and b"HTTP/1.1 400" not in answer:
+                        with suppress(BlockingIOError, ConnectionError):
+                            sent += client.send(request_[sent:]) if sent < len(request_) else 0
+                        with suppress(BlockingIOError):
+                            answer += client.recv(65_536)
+                        await asyncio.sleep(0)
+                steps += longest
+    assert min(steps)[0] < STEP_SECONDS, min(steps)
+
+
+def in_chunks(body: bytes, size: int) -> bytes:
+    pieces = (body[at : at + size] for at in range(0, len(body), size))
+    return b"".join(b"%x\r\n%s\r\n" % (len(one), one) for one in pieces) + b"0\r\n\r\n"
+
+
+@pytest.mark.parametrize(("size", "status"), [(1, b"400"), (20, b"400"), (64, b"200"), (1000, b"200")])
+async def test_body_of_many_small_chunks_is_refused(size: int, status: bytes) -> None:
+    """Each chunk takes as long as a thousand bytes. A body of few chunks is read, however small they are."""
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with serving() as port:
+        for body, expected in ((b"x" * 50_000, status), (b"few", b"200")):
+            reader, writer = await say(port, head + in_chunks(body, size))
+            assert (await asyncio.wait_for(reader.readuntil(b"\r\n"), 60)).split()[1] == expected
+            writer.close()
+
+
+async def test_requests_that_come_together_are_read_whole() -> None:
+    """Bodies with and without a length, and heads, begin anywhere in what has come."""
+    bodies = [b"", b"x", b"y" * connections.PIECE_BYTES, b"z" * 3 * connections.BODY_PIECE_BYTES, b"1234567" * 1_000]
+    sent = b""
+    for number, body in enumerate(bodies * 2):
+        if number % 2:
+            sent += b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" + in_chunks(body, 99)
+        else:
+            sent += b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    async with serving() as port:
+        reader, writer = await say(port, sent)
+        for body in bodies * 2:
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)
+            assert head.startswith(b"HTTP/1.1 200"), head
+            assert await reader.readexactly(len(body)) == body
+        writer.close()
 
 
 SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"

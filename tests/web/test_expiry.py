@@ -32,9 +32,10 @@ from agent.web.chat.journal import Omitted, StoreJournal
 from tests.conftest import App, becomes
 from tests.support.clocks import Clock
 from tests.support.gate_rows import gate_rows
-from tests.support.history_stores import chain, prompt, run_sql, started
+from tests.support.history_stores import STORES, chain, prompt, run_sql, started
 from tests.support.http_client import HttpVisitor, marker, owner_in
 from tests.support.media_files import random_png
+from tests.support.replica_houses import two_processes
 from tests.support.scripted_server import Running
 from tests.support.temporary_chats import begin_temporary
 
@@ -363,6 +364,16 @@ def test_guest_is_deleted_from_a_running_server(start_app: Callable[..., App]) -
 FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
 
 
+def faked_clock(folder: Path) -> tuple[Path, dict[str, Any]]:
+    """Return a file with how far the clock of a process is wrong, and the options with which it starts."""
+    if not FAKETIME.exists():
+        pytest.skip("libfaketime is not installed")
+    clock = folder / "clock"
+    clock.write_text("+0")
+    faked = {"LD_PRELOAD": str(FAKETIME), "FAKETIME_TIMESTAMP_FILE": str(clock), "FAKETIME_NO_CACHE": "1"}
+    return clock, {"prefix": ("env",), "FAKETIME_DONT_FAKE_MONOTONIC": "1", **faked}
+
+
 @pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize("jump", ["+1d", "-1d"])
@@ -370,15 +381,9 @@ def test_jump_of_a_process_clock_loses_and_repeats_nothing(
     start_app: Callable[..., App], server: Running, tmp_path: Path, jump: str
 ) -> None:
     """The clock of a real process jumps while it answers, counts messages, and keeps links and a temporary chat."""
-    if not FAKETIME.exists():
-        pytest.skip("libfaketime is not installed")
-    clock, name = tmp_path / "clock", f"clock{jump}"
-    clock.write_text("+0")
-    faked = {"LD_PRELOAD": str(FAKETIME), "FAKETIME_TIMESTAMP_FILE": str(clock), "FAKETIME_NO_CACHE": "1"}
-    faked["FAKETIME_DONT_FAKE_MONOTONIC"] = "1"
-    app = start_app(
-        "[public]\non = true\nlinks = true\nmessages = 6\n", prefix=("env",), VLLM_BASE_URL=server.base_url, **faked
-    )
+    name = f"clock{jump}"
+    clock, faked = faked_clock(tmp_path)
+    app = start_app("[public]\non = true\nlinks = true\nmessages = 6\n", VLLM_BASE_URL=server.base_url, **faked)
     visitor, stranger = HttpVisitor(app.url), HttpVisitor(app.url)
     visitor.say("!text pear")
     [first] = visitor.ask("GET", "/conversations").json["conversations"]
@@ -418,6 +423,74 @@ def test_jump_of_a_process_clock_loses_and_repeats_nothing(
     app.start()
     has_all(link)
     assert chats < {row["id"] for row in visitor.ask("GET", "/conversations").json["conversations"]}
+
+
+OFTEN = """
+[public]
+on = true
+messages = 6
+messages_in_all = 100
+
+[history]
+guest_hours = 12
+housekeeping_minutes = 0.01
+"""
+
+
+async def stored_by(name: str, folder: Path) -> tuple[dict[str, float], int]:
+    """Return the ends of the leases of unfinished runs, and the number of guests with a chat."""
+    async with aclosing(await STORES[name](folder, now)) as store:
+        runs = {run.run_id: run.leased_until for run in await store.runs.unfinished()}
+        return runs, len(await store.retention.sizes(owners=GUEST_PREFIX))
+
+
+@pytest.mark.full
+@pytest.mark.slow
+@pytest.mark.parametrize("jump", ["+1d", "-1d"])
+def test_jump_of_one_of_two_clocks_loses_and_repeats_nothing(
+    start_app: Callable[..., App], server: Running, name: str, tmp_path: Path, jump: str
+) -> None:
+    """Both processes write an answer, look at that of the other, and delete what has expired."""
+    clock, faked = faked_clock(tmp_path)
+    apps = two_processes(start_app, name, tmp_path, server, OFTEN, **faked)
+    runs, watching = dict[str, str](), dict[str, tuple[HttpVisitor, HttpVisitor, str]]()
+    for app, other in (apps, apps[::-1]):
+        marked = f"{name}{jump}{len(watching)}"
+        visitor = HttpVisitor(app.url)
+        sent = visitor.ask("POST", "/conversations", json={"text": f"!tokens 60 hold 20 {marked}"}).json
+        runs[marked] = sent["run"]
+        watching[marked] = visitor, HttpVisitor(other.url, visitor.cookie), f"/conversations/{sent['conversation']}"
+        server.wait_for(
+            lambda journal, marked=marked: any(marked in str(one["body"]) and one["sent"] > 3 for one in journal)
+        )
+        HttpVisitor(app.url, None).say("!text pear")
+    clock.write_text(jump)
+
+    leases = dict[str, float]()
+    for _ in range(4):
+        for marked, (_, elsewhere, path) in watching.items():
+            assert elsewhere.ask("GET", path).json["state"] == "answering"
+            assert elsewhere.ask("GET", f"{path}?format=blocks").json["run"] == runs[marked]
+            assert elsewhere.ask("POST", f"{path}/messages", json={"text": "!text second"}).status == 409
+        before = leases
+        while any(end == before.get(run) for run, end in leases.items()) or not leases:
+            leases, _guests = asyncio.run(stored_by(name, tmp_path))
+            assert leases.keys() == {*runs.values()}
+    for app in apps:
+        HttpVisitor(app.url, None).say("!text pear")
+    for marked, (visitor, elsewhere, path) in watching.items():
+        server.release(marked)
+        events = elsewhere.ask("GET", f"/runs/{runs[marked]}/events").text
+        assert '"finish_reason":"stop"' in events, events[-500:]
+        assert sum(marked in str(one["body"]) for one in server.journal()) == 1, "the model was asked once"
+        texts = {
+            one.ask("GET", f"{path.replace('conversations', 'export')}?format=markdown").text
+            for one in (visitor, elsewhere)
+        }
+        assert [text.count("word59") for text in texts] == [1]
+        sent = [elsewhere.ask("POST", "/conversations", json={"text": "!text plum"}).status for _ in range(7)]
+        assert {*sent} == {200, 429}, f"the limit counts on, and nobody is locked out: {sent}"
+    assert asyncio.run(stored_by(name, tmp_path)) == ({}, 4), "nothing has expired"
 
 
 DAYS_AGO = {"old": 40, "new": 20, f"{GUEST_PREFIX}old": 2, f"{GUEST_PREFIX}new": 0}

@@ -268,7 +268,7 @@ def test_costly_routes_count_per_address_and_per_visitor(start_app: Callable[...
 
 
 UNCOUNTED = {
-    "the page, its parts and its state": r"/(config/?|healthz|readyz|manifest\.json|(robots|llms)\.txt|theme\.css)?",
+    "parts of the page, and its state": r"/(healthz|readyz|manifest\.json|(robots|llms)\.txt|theme\.css)",
     "files of the program": r"/(favicon\.ico|mark\.svg|(preview|icon-\d+)\.png|(svelte|static|assets)/.*|pwa_icon.*)",
     "switched off": r"/(openapi\.json|login/?|logout|monitoring.*|gradio_api/deep_link)|",
     "a row of the list, or a short page of it": r"/conversations/\{id_\}(/links)?|/conversations",
@@ -298,6 +298,21 @@ async def test_every_route_counts_or_costs_little(tmp_path: Path, monkeypatch: p
     known = [rf"{'(GET|HEAD)' if 'conversations' in one else '[A-Z]+'} ({one})" for one in UNCOUNTED.values()]
     assert {route for route in free if not any(re.fullmatch(one, route) for one in known)} == set()
     assert len(counted) > 25
+
+
+async def test_visits_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A visitor can reload each second, and no machine gets the page as often as it asks."""
+    assert isolation.VISITS_EACH >= 60 * 10, "a reload asks for the page and for some of its parts"
+    monkeypatch.setattr(isolation, "VISITS_EACH", 3)
+    monkeypatch.setattr(isolation, "VISITS_PER_ADDRESS", 5)
+    statuses = list[int]()
+    async with running_app(tmp_path, public=PublicSettings()) as app:
+        for number in range(2):
+            cookie = (await asked(app, "GET", "/", address=f"192.0.2.{8 + number}")).cookie
+            for method, path in (("GET", "/"), ("HEAD", f"/c/{ID}"), ("GET", "/config"), ("GET", f"{API}info")):
+                answer = await asked(app, method, path, cookie=cookie, address="192.0.2.1", waits=True)
+                statuses.append(answer.status)
+    assert statuses == [200, 200, 200, 429, 200, 200, 429, 429]
 
 
 async def test_events_of_the_page_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,6 +93,8 @@ def _account(owner: str | None) -> str:
 
 EVENTS_EACH, EVENTS_PER_ADDRESS = 600, 2400
 """Events of the page a minute of one visitor of a public page, and of one network address. Each takes milliseconds."""
+VISITS_EACH, VISITS_PER_ADDRESS = 600, 2400
+"""Looks at the page, its configuration and its state a minute, in the same way. A reload needs some of them."""
 API = "/gradio_api/"
 HOME_PATHS = ("/", "/config", "/config/")
 CHAT_PATH = re.compile(r"/c/[0-9A-Za-z_-]{1,64}")
@@ -189,6 +191,7 @@ class IsolationMiddleware:
     ) -> None:
         self._bodies = EventBodies(limit)
         self._events_limit = RequestLimit(EVENTS_EACH, EVENTS_PER_ADDRESS) if limit else None
+        self._visits_limit = RequestLimit(VISITS_EACH, VISITS_PER_ADDRESS) if limit else None
         self._app, self._visitors = app, visitors
         self._origins, self._events, self._owns_event = origins or Origins(), events, owns_event
         self._calls, self._session_of = {f"call/{name}": number for name, number in calls.items()}, session_of
@@ -262,6 +265,8 @@ class IsolationMiddleware:
     async def _check_request(self, scope: Scope, receive: Receive, send: Send, visitor: str | None) -> ASGICall:
         """Return the checked request for the application. Raises `RequestRefused`."""
         method, path = scope["method"], scope["path"]
+        if self._visits_limit is not None and method in READ and (path.startswith(API) or _is_home(scope)):
+            self._visits_limit.count(*payer_of(scope, visitor))
         if not path.startswith(API):
             return self._check_page_request(scope), receive, send
         route = path[len(API) :]

@@ -16,7 +16,7 @@ from agent.web.middleware.requests import READ, RequestRefused, is_secure
 PROBES = ("/healthz", "/readyz")
 """Supervisors request these paths under an address that is not known beforehand."""
 
-_AUTHORITY = re.compile(r"(?P<name>[a-z0-9._-]+|\[[0-9a-f:.]+\])(?P<port>:\d{1,5})?", re.IGNORECASE)
+_AUTHORITY = re.compile(r"(?P<name>[a-z0-9._-]{1,253}|\[[0-9a-f:.]{2,45}\])(?P<port>:\d{1,5})?", re.IGNORECASE)
 
 
 class Origins:

@@ -7,6 +7,7 @@ and sends it uncompressed. Compressed it is a sixth of that. Knows only HTTP; th
 import asyncio
 import gzip
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -16,9 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from agent.system.threads import FILES, TEXTS
+from agent.web.heavy_work import RequestLimit
+from agent.web.middleware.requests import READ, cookies_of, payer_of
 
 COOKIE = "switchboard_language"
 
@@ -32,9 +37,9 @@ class ChosenLanguage:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on."""
         if scope["type"] == "http":
-            chosen = HTTPConnection(scope).cookies.get(COOKIE, "")
-            if chosen in self._languages:
-                MutableHeaders(scope=scope)["accept-language"] = chosen
+            chosen = cookies_of(scope, COOKIE) & {*self._languages}
+            if len(chosen) == 1:
+                MutableHeaders(scope=scope)["accept-language"] = chosen.pop()
         await self._app(scope, receive, send)
 
 
@@ -42,80 +47,91 @@ Change = Callable[[Request, str], str]
 SamePage = Callable[[Request], Hashable | None]
 MOST_PAGES = 32
 """The most kept pages. There is one for each language and name of the host, and strangers can invent names."""
-LONGEST_NAME = 300
-"""Characters of a `Host` header. The page of a longer one is not kept."""
+KINDS = {"/": "text/html", "/config": "application/json", "/config/": "application/json"}
+"""The paths of the page and of its configuration, and the types of their answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    """A page as it was sent, by its encoding. `headers` are those that Gradio gave it."""
+    """An answer of Gradio's, and its forms by their encoding. `headers` are Gradio's own."""
 
-    forms: dict[str, bytes]
+    status: int
     headers: dict[str, str]
+    cookies: list[tuple[bytes, bytes]]
+    forms: dict[str, bytes]
 
-    def answer(self, request: Request) -> Response:
-        encoding = _encoding(request.headers.get("accept-encoding", ""))
+    def answer(self, encoding: str) -> Response:
         headers = self.headers | ({"content-encoding": encoding} if encoding else {})
-        return Response(self.forms[encoding], headers=headers)
+        answer = Response(self.forms[encoding], self.status, headers)
+        answer.raw_headers += self.cookies
+        return answer
 
 
 class PageRewriteMiddleware:
     """Passes the HTML page at `/` through `change`, and keeps it for requests with an equal `same_page`.
 
-    Leaves everything else alone.
+    Its configuration, which programs read, is kept in the same way. Gradio makes one page at a time, and each that is
+    to be kept counts in `limit`. Everything else is left alone.
     """
 
-    def __init__(self, app: ASGIApp, change: Change, same_page: SamePage) -> None:
-        self._app, self._change, self._same_page = app, change, same_page
-        self._pages = dict[Hashable, _Page]()
+    def __init__(self, app: ASGIApp, change: Change, same_page: SamePage, limit: RequestLimit | None = None) -> None:
+        self._app, self._change, self._same_page, self._limit = app, change, same_page, limit
+        self._pages, self._making = OrderedDict[Hashable, _Page](), asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request."""
-        if scope["type"] != "http" or scope["path"] != "/" or scope["method"] != "GET":
+        if scope["type"] != "http" or scope["path"] not in KINDS or scope["method"] not in READ:
             await self._app(scope, receive, send)
             return
-        request = Request(scope)
-        key = self._same_page(request) if len(request.headers.get("host", "")) <= LONGEST_NAME else None
-        if (kept := self._pages.get(key) if key is not None else None) is not None:
-            await kept.answer(request)(scope, receive, send)
-            return
-        start: Message | None = None
-        body = bytearray()
+        request = Request({**scope, "method": "GET"})
+        same, encoding = self._same_page(request), _encoding(request.headers.get("accept-encoding", ""))
+        key = None if same is None else (scope["path"], same)
+        page = self._kept(key)
+        if page is None and key is not None and self._limit is not None:
+            self._limit.count(*payer_of(scope, scope.get("state", {}).get("visitor")))
+        if page is None or encoding not in page.forms:
+            async with self._making:
+                page = self._kept(key) or await self._made(request, receive, key)
+                if encoding not in page.forms:
+                    page.forms[encoding] = await TEXTS.run(ENCODINGS[encoding], page.forms[""])
+        await page.answer(encoding)(scope, receive, send)
 
-        async def send_changed(message: Message) -> None:
-            nonlocal start
+    def _kept(self, key: Hashable | None) -> _Page | None:
+        if key not in self._pages:
+            return None
+        self._pages.move_to_end(key)
+        return self._pages[key]
+
+    async def _made(self, request: Request, receive: Receive, key: Hashable | None) -> _Page:
+        """Return Gradio's answer to the request. Keep it under its key if it is the same for others."""
+        starts, raw, body = list[int](), list[tuple[bytes, bytes]](), bytearray()
+
+        async def take(message: Message) -> None:
             if message["type"] == "http.response.start":
-                start = message
-                return
+                starts.append(message["status"])
+                raw.extend(message["headers"])
             body.extend(message.get("body", b""))
-            if message.get("more_body") or start is None:
-                return
-            headers = Headers(raw=start["headers"])
-            if not headers.get("content-type", "").startswith("text/html"):
-                await send(start)
-                await send({"type": "http.response.body", "body": bytes(body)})
-                return
-            page = _page(self._change(request, body.decode()), headers)
-            if key is not None and start["status"] == 200 and "set-cookie" not in headers:
-                self._keep(key, page)
-            answer = page.answer(request)
-            answer.status_code = start["status"]
-            answer.raw_headers += [pair for pair in start["headers"] if pair[0].lower() == b"set-cookie"]
-            await answer(scope, receive, send)
 
-        await self._app(scope, receive, send_changed)
-
-    def _keep(self, key: Hashable, page: _Page) -> None:
-        self._pages[key] = page
-        while len(self._pages) > MOST_PAGES:
-            del self._pages[next(iter(self._pages))]
-
-
-def _page(html: str, headers: Headers) -> _Page:
-    plain = html.encode()
-    kept = {name: value for name, value in headers.items() if name not in ("content-length", "set-cookie", "vary")}
-    forms = {"": plain} | {name: compress(plain) for name, compress in ENCODINGS.items()}
-    return _Page(forms, kept | {"vary": "accept-encoding, accept-language, cookie"})
+        await self._app(request.scope, receive, take)
+        [status] = starts
+        headers, html = Headers(raw=raw), bytes(body)
+        kind = headers.get("content-type", "")
+        if kind.startswith("text/html"):
+            html = (await TEXTS.run(self._change, request, html.decode())).encode()
+        others = {
+            name: value for name, value in headers.items() if name not in ("content-length", "set-cookie", "vary")
+        }
+        page = _Page(
+            status,
+            others | {"vary": "accept-encoding, accept-language, cookie"},
+            [pair for pair in raw if pair[0].lower() == b"set-cookie"],
+            {"": html},
+        )
+        if key is not None and status == 200 and not page.cookies and kind.startswith(KINDS[request.url.path]):
+            self._pages[key] = page
+            while len(self._pages) > MOST_PAGES:
+                self._pages.popitem(last=False)
+        return page
 
 
 HASHED = re.compile(r"/assets/([\w.-]{1,100}-[\w-]{8,40}(?:/\w{1,40}){0,3}\.(js|css))", re.ASCII)
@@ -147,7 +163,7 @@ class StaticFilesMiddleware:
         self._app, self._folder, self._ours = app, folder, ours
         single = {name: one for name, one in ours.items() if "/" not in name}
         self._changing = {name for name, one in single.items() if sha256(one).hexdigest()[:16] not in name}
-        self._cache: dict[tuple[str, bool, str], bytes] = {}
+        self._cache: dict[tuple[str, bool, str], asyncio.Future[bytes]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer requests for existing files. Pass everything else on."""
@@ -161,14 +177,17 @@ class StaticFilesMiddleware:
         name, kind = match.groups()
         is_ours = name in self._ours and not scope["query_string"]
         encoding = _encoding(Headers(scope=scope).get("accept-encoding", ""))
-        if (key := (name, is_ours, encoding)) not in self._cache:
-            try:
-                self._cache[key] = await asyncio.to_thread(self._content, name, is_ours, encoding)
-            except OSError:
-                return None
+        key = (name, is_ours, encoding)
+        if key not in self._cache:  # many that ask for a new one at once wait for the same work
+            self._cache[key] = asyncio.ensure_future(FILES.run(self._content, name, is_ours, encoding))
+        try:
+            content = await asyncio.shield(self._cache[key])
+        except OSError:
+            self._cache.pop(key, None)
+            return None
         caching = CACHE_BRIEFLY if is_ours and name in self._changing else CACHE_FOREVER
         headers = caching | READ_BY_ALL | ({"content-encoding": encoding} if encoding else {})
-        return Response(self._cache[key], headers=headers, media_type=TYPES[kind])
+        return Response(content, headers=headers, media_type=TYPES[kind])
 
     def _content(self, name: str, is_ours: bool, encoding: str) -> bytes:
         content = self._ours[name] if is_ours else (self._folder / name).read_bytes()

@@ -9,6 +9,7 @@ import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
+from itertools import islice
 from time import monotonic
 from typing import Any, cast
 from urllib.parse import quote, urlencode
@@ -39,8 +40,12 @@ MAX_SEGMENT = 255
 MAX_PATH = 2048
 MAX_HEADERS = 200
 """The most headers of a request. Browsers and proxies send some dozens, and each look for one reads them all."""
-MAX_URL = 32_768
-"""Bytes of a path with its query. Libraries refuse longer ones in their own ways."""
+MAX_URL = 16_384
+"""Bytes of a path with its query. The server refuses a longer head of a request."""
+MAX_FIELDS = 100
+"""The most fields of a query. The page sends a few, and each takes longer than its bytes."""
+MAX_COOKIES = 1000
+"""The cookies of a request that are looked at. Browsers send at most some hundreds."""
 
 SENTENCES = {
     307: "Once more.",
@@ -79,6 +84,8 @@ def locate(scope: Scope, prefix: str) -> Scope:
         raise RequestRefused(431)
     if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > MAX_URL:
         raise RequestRefused(414)
+    if scope["query_string"].count(b"&") >= MAX_FIELDS:
+        raise RequestRefused(414)
     if not _is_possible(path):
         raise RequestRefused
     if _AMBIGUOUS.search(path) or _ENCODED_SLASH.search(scope.get("raw_path") or b""):
@@ -107,6 +114,13 @@ def _is_possible(path: str) -> bool:
 
 def _is_below(path: str, prefix: str) -> bool:
     return path == prefix or path.startswith(prefix + "/")
+
+
+def cookies_of(scope: Scope, name: str) -> set[str]:
+    """Return the different values of a cookie in a request, among its first cookies."""
+    headers = Headers(scope=scope).getlist("cookie")
+    pairs = islice((pair.partition("=") for header in headers for pair in header.split(";")), MAX_COOKIES)
+    return {value.strip() for key, _, value in pairs if key.strip() == name}
 
 
 def is_secure(scope: Scope) -> bool:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
-from itertools import islice
 from pathlib import Path
 from tempfile import mkstemp
 from urllib.parse import quote
@@ -22,7 +21,7 @@ from starlette.types import Scope
 
 from agent.errors import ConfigError
 from agent.history import new_id
-from agent.web.middleware.requests import is_secure
+from agent.web.middleware.requests import cookies_of, is_secure
 
 GUEST = "guest"
 """Replaces the visitor's id in the sessions and the common shares of guests. The ids of their owners begin with it."""
@@ -38,8 +37,6 @@ KEY_LENGTH = 43
 MIN_SECRET_LENGTH = 16
 """The fewest characters of a key from the environment. A visitor could find a shorter one by trying."""
 MAX_KEY_FILE_BYTES = 64 * 1024
-MAX_COOKIES = 1000
-"""The cookies of a request that are looked at. Browsers send at most some hundreds."""
 _MAX_SEGMENTS = 6
 
 _PORT = re.compile(r":(\d{1,5})$")
@@ -84,9 +81,7 @@ class CookieJar:
 
     def values(self, scope: Scope, name: str = "") -> set[str]:
         """Return the different values in a request, under this name or another one, among its first cookies."""
-        wanted, headers = name or self.name, Headers(scope=scope).getlist("cookie")
-        pairs = islice((pair.partition("=") for header in headers for pair in header.split(";")), MAX_COOKIES)
-        return {value.strip() for key, _, value in pairs if key.strip() == wanted}
+        return cookies_of(scope, name or self.name)
 
     def setting(self, value: str) -> str:
         """Return the header that sets this value."""
