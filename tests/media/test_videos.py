@@ -18,7 +18,7 @@ from agent.files.parts import part_from_path
 from agent.files.references import with_data, with_references
 from agent.files.store import MediaStore, type_of_id
 from agent.files.videos import Video, fit_video, read_video
-from agent.messages.adapt import NO_VIDEO, adapt
+from agent.messages.adapt import NO_VIDEO, adapt, content_items
 from agent.messages.openai import from_openai, to_openai
 from agent.messages.repair import file_bytes
 from agent.models.catalog import Catalog, load_catalog
@@ -124,7 +124,7 @@ def test_model_without_video_gets_a_sentence_in_its_place() -> None:
     adapted = adapt(messages, BLIND)
     assert adapted.videos == 1
     assert adapted.sentence(BLIND) == f"Not sent to {BLIND.label}, which cannot use it: 1 video."
-    assert adapted.messages[0].parts[0].content == ["What happens?", NO_VIDEO]  # pyright: ignore[reportAttributeAccessIssue]
+    assert [*content_items(adapted.messages[0])] == ["What happens?", NO_VIDEO]
     assert adapt(messages, GEMINI).messages == messages
 
 
@@ -192,7 +192,7 @@ def test_openai_format_carries_a_video(tmp_path: Path) -> None:
     written = to_openai(messages)
     assert written[0]["content"][1]["type"] == "video_url"
     [read] = from_openai(written)
-    part = read.parts[0].content[1]  # pyright: ignore[reportIndexIssue, reportOptionalSubscript]
+    _, part = content_items(read)
     assert isinstance(part, BinaryContent)
     assert (part.data, part.media_type) == (CLIPS["mp4"], "video/mp4")
     path = tmp_path / "clip.mp4"

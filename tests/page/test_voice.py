@@ -379,7 +379,7 @@ def test_sound_of_the_model_plays_while_it_comes(visit: Visit, own: App, server:
 @pytest.mark.parametrize("way", ["answer", "reading", "key"])
 def test_stop_ends_the_sound_of_the_model(way: str, visit: Visit, own: App, server: Running) -> None:
     visitor = visit(own.url, fresh=True)
-    visitor.say(f"!text Hi. {own_sound(24_000 * 30)} !tokens 1 hold 0 STOP{way}")
+    visitor.say(f"!text Hi. {own_sound(6000)} !tokens 1 hold 0 STOP{way}")
     expect(panel(visitor).locator(".note")).to_have_text("The model itself speaks.")
     if way == "answer":
         visitor.page.locator("#composer .stop-button").click()

@@ -64,13 +64,14 @@ addEventListener("keydown", (event) => {
 }, true);
 for (const left of ["chat-opening", "own-data-deleted"]) document.addEventListener(left, () => leave());
 addEventListener("pagehide", () => leave());
-document.addEventListener("composer:stop", () => reading?.isOwn && reading.stop());
+document.addEventListener("composer:stop", () => own?.stop());
 // A recording hears the same words.
 document.addEventListener("click", ({ target }) => /** @type {any} */ (target).closest?.("#composer .microphone-button") && talk?.end(), true);
 const leave = () => {
   readings += 1;
   talk?.end();
   reading?.stop();
+  own?.stop();
   dictation?.drop();
 };
 
@@ -246,7 +247,7 @@ class OwnSound {
   told = 1; // there is something to hear
   isOwn = true;
   isPaused = false;
-  context = new AudioContext(); // while the press of the button counts
+  context = /** @type {any} */ (undefined);
 
   constructor(texts) {
     this.texts = texts;
@@ -260,15 +261,17 @@ class OwnSound {
 
   stop() {
     this.control.abort();
-    if (this.context.state !== "closed") this.context.close();
+    this.context?.close();
+    this.context = undefined;
   }
 
   /** Play it. Says whether there was any. @param {string} url of the events of the answer @param {() => void} begins */
   async play(url, begins) {
-    const { context, control: { signal } } = this, isOver = new Promise((then) => signal.addEventListener("abort", () => then(undefined)));
+    const { control: { signal } } = this, isOver = new Promise((then) => signal.addEventListener("abort", () => then(undefined)));
     const answer = await fetch(addressOf(`/${url.split("?")[0].replace(/events$/, "sound")}`), { signal, cache: "no-store" }).catch(() => undefined);
     const [, rate, channels] = /rate=(\d+);channels=(\d+)/.exec(answer?.headers.get("content-type") ?? "")?.map(Number) ?? [];
     if (!rate || !channels || !answer?.body || answer.status !== 200) return false;
+    const context = this.context = new AudioContext();
     begins();
     if (context.state === "suspended" && !navigator.userActivation?.hasBeenActive) return hint(this.texts.cannot_play), true;
     let at = 0, rest = new Uint8Array(), last = /** @type {AudioBufferSourceNode | undefined} */ (undefined);
@@ -328,18 +331,23 @@ const follow = async (url, got, signal) => {
 };
 const textOf = async (turn) => (await ask(`/${shown.conversation}/messages/${encodeURIComponent(turn)}/text`)).answer;
 
-/** Play what the model of a running answer says itself. Says whether it says something. */
+let own = /** @type {OwnSound | undefined} */ (undefined), speaks = false; // the sound that may come, and whether the last answer had some
+/** Play what the model of a running answer says itself, in place of a voice that reads. Says whether it says something. */
 const hearOwn = async (turn, url, texts) => {
   if (!$("#about [data-speaks]")) return false;
-  const mine = reading = Object.assign(new OwnSound(texts), { turn });
-  if (talk) talk.reader = mine;
+  own?.stop();
+  const mine = own = Object.assign(new OwnSound(texts), { turn });
   const isHeard = await mine.play(url, () => {
+    reading?.stop();
+    reading = mine;
     tell(texts.by_model);
-    if (talk?.reader === mine) talk.state = "speaking";
+    if (talk) Object.assign(talk, { reader: mine, state: "speaking" });
     draw(texts);
   });
   const wasStopped = mine.control.signal.aborted;
+  if (!wasStopped) speaks = isHeard;
   mine.stop();
+  if (own === mine) own = undefined;
   if (reading === mine) reading = undefined;
   draw(texts);
   return isHeard || wasStopped;
@@ -351,12 +359,14 @@ export async function read(turn, url) {
   const isSame = reading && (reading.turn || lastTurn()) === turn;
   const press = ++readings;
   reading?.stop();
+  own?.stop();
   if (isSame && !url) return; // a second press stops it
   Object.assign(player, { src: silent }).play().catch(() => {}); // while the press of the button counts
   const known = await facts();
   if (!known || press !== readings) return;
   tell("");
-  if (url && (await hearOwn(turn, url, known.said))) return;
+  const heardOwn = url ? hearOwn(turn, url, known.said) : Promise.resolve(false);
+  if (url && (speaks || !(talk || ofAll?.getItem("aloud"))) && (await heardOwn)) return;
   if (press !== readings || (url && !talk && !ofAll?.getItem("aloud"))) return;
   const mine = reading = new Reader(known, (isHeard) => {
     if (isHeard && talk?.reader === mine) talk.state = "speaking";
@@ -380,6 +390,7 @@ export async function read(turn, url) {
   if (reading === mine) reading = undefined;
   if (!mine.told && !signal.aborted) hint(known.said.no_text);
   draw(known.said);
+  if (url) await heardOwn;
 }
 
 // Dictation
