@@ -12,6 +12,7 @@ BEGIN, END = "<!-- made by `make docs` out of configs/models.toml -->", "<!-- un
 _COLUMNS: tuple[tuple[str, Callable[[ModelSpec], bool]], ...] = (
     ("image", lambda spec: spec.image),
     ("audio", lambda spec: spec.audio),
+    ("video", lambda spec: spec.video),
     ("reasoning", lambda spec: spec.reasoning),
     ("tools", lambda spec: spec.tools != "none"),
 )

@@ -7,7 +7,7 @@ or tool calls, can pass over these.
 from collections.abc import Callable, Sequence
 from typing import ParamSpec, TypeVar, cast
 
-from pydantic_ai.messages import BinaryContent, ImageUrl, ModelMessage, TextPart, UserPromptPart
+from pydantic_ai.messages import BinaryContent, DocumentUrl, ImageUrl, ModelMessage, TextPart, UserPromptPart
 
 from agent.system.threads import PREPARING
 
@@ -32,6 +32,11 @@ def plain_text(message: ModelMessage) -> str | None:
 def is_picture(item: object) -> bool:
     """Return True if this item of a content is a picture."""
     return isinstance(item, ImageUrl) or (isinstance(item, BinaryContent) and item.is_image)
+
+
+def is_video(item: object) -> bool:
+    """Return True if this item of a content is a video."""
+    return isinstance(item, BinaryContent | DocumentUrl) and item.media_type.startswith("video/")
 
 
 async def off_loop(messages: Sequence[ModelMessage], work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

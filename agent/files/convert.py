@@ -29,6 +29,7 @@ from agent.files.parts import text_file_of
 from agent.files.remarks import ConvertedMedia, refused, sentence
 from agent.files.sandbox import MAX_HEADER_BYTES, SandboxJob, run_decoder, run_in_thread
 from agent.files.sandbox_worker import IS_CLIPPED, IS_SILENT, RATE, too_long
+from agent.files.videos import fit_video, read_video
 from agent.i18n.text import LocalizedText
 from agent.models.catalog import ModelSpec, ProviderSpec, load_catalog
 from agent.plain_text import off_loop
@@ -193,11 +194,16 @@ def sound_limits(spec: ModelSpec) -> SoundLimits:
 
 
 def media_limits(spec: ModelSpec) -> Mapping[str, int]:
-    """Return the most "picture"s and "sound"s, and the most "bytes" of both, in one request. 0 means no limit."""
+    """Return the most "picture"s, "sound"s and "video"s, and the most "bytes" of all, in one request. 0: no limit."""
     provider = _provider(spec)
     if provider is None:
-        return {"picture": 0, "sound": 0, "bytes": 0}
-    return {"picture": provider.max_images, "sound": provider.max_audios, "bytes": provider.max_media_bytes}
+        return {"picture": 0, "sound": 0, "video": 0, "bytes": 0}
+    return {
+        "picture": provider.max_images,
+        "sound": provider.max_audios,
+        "video": provider.max_videos,
+        "bytes": provider.max_media_bytes,
+    }
 
 
 async def convert_file(data: bytes, spec: ModelSpec | None) -> ConvertedMedia:
@@ -270,11 +276,12 @@ async def _part(part: Any, spec: ModelSpec, left: dict[str, int], *, last: bool)
 async def _item(item: Any, spec: ModelSpec, left: dict[str, int], *, refuse: bool) -> Any:
     if not isinstance(item, BinaryContent):
         return item
-    if not (item.is_image or item.is_audio):
+    is_video = item.is_video and spec.video
+    if not (item.is_image or item.is_audio or is_video):
         return _document(item, spec, refuse=refuse)
-    what = "picture" if item.is_image else "sound"
+    what = "picture" if item.is_image else "sound" if item.is_audio else "video"
     try:
-        converted = await convert_file(item.data, spec)
+        converted = _video(item, spec) if is_video else await convert_file(item.data, spec)
     except InputError as error:
         if refuse:
             found = label(detect_mime(item.data)) or "file"
@@ -294,6 +301,13 @@ async def _item(item: Any, spec: ModelSpec, left: dict[str, int], *, refuse: boo
             vendor_metadata=item.vendor_metadata,
         )
     )
+
+
+def _video(item: BinaryContent, spec: ModelSpec) -> ConvertedMedia:
+    video = read_video(item.data)
+    if video is None:
+        raise refused("no_video")
+    return fit_video(item.data, video, spec)
 
 
 def _document(item: BinaryContent, spec: ModelSpec, *, refuse: bool) -> BinaryContent | str:

@@ -23,6 +23,7 @@ from agent.files.images import as_png
 from agent.files.kinds import LABELS, LEFT_OUT, Document, document_type
 from agent.files.passages import Excerpt, ranges_of
 from agent.files.sandbox import open_image
+from agent.files.videos import read_video
 from agent.keyword_arguments import explains_arguments, shown
 from agent.system.media_types import SUFFIXES, detect_mime, is_text_type
 
@@ -123,9 +124,11 @@ class Audio(metaclass=_Ways):
 
 
 def part_from_path(path: Path) -> BinaryContent | str:
-    """Return a part for a picture, sound, document or text. Raises `InputError` with the file's name."""
+    """Return a part for a picture, sound, video, document or text. Raises `InputError` with the file's name."""
     data, name = _read(path), f"the file {str(path)!r}"
     media_type = detect_mime(data) or ""
+    if read_video(data) is not None:
+        return _video(data, name)
     if media_type.startswith("image/"):
         return _picture(data, name)
     if media_type.startswith("audio/"):
@@ -251,7 +254,10 @@ def is_pillow(value: object) -> "TypeGuard[Picture]":
 
 
 def from_data_url(url: str) -> BinaryContent:
-    """Return a part for a `data:` URL: a picture, a sound, or any file with the declared type. Raises `InputError`."""
+    """Return a part for a `data:` URL: a picture, sound or video, or any file of the declared type.
+
+    Raises `InputError`.
+    """
     head, comma, data = url.partition(",")
     media_type, *options = head.removeprefix("data:").split(";")
     if not comma:
@@ -262,6 +268,8 @@ def from_data_url(url: str) -> BinaryContent:
         return _picture(content, "the picture in a data: URL", decode=False)
     if media_type.startswith("audio/"):
         return Audio.from_bytes(content)
+    if media_type.startswith("video/"):
+        return _video(content, "the video in a data: URL")
     return BinaryContent(content, media_type=media_type or "text/plain")
 
 
@@ -299,6 +307,13 @@ def _picture(data: bytes, what: str, *, decode: bool = True) -> BinaryContent:
     except InputError as error:
         raise InputError(f"{what} {error}") from error
     return BinaryImage(png or data, media_type=media_type)
+
+
+def _video(data: bytes, what: str) -> BinaryContent:
+    data = _checked(data)
+    if (video := read_video(data)) is None:
+        raise InputError(f"{what} is no video in MP4 or WebM")
+    return BinaryContent(data, media_type=video.media_type)
 
 
 def _sound(data: bytes, format_: str | None, what: str) -> BinaryContent:

@@ -131,7 +131,7 @@ async def _content(media: MediaStore, owner: str, item: Any, part: ModelRequestP
         found = await media.read(owner, item.url.removeprefix(ROUTE))
     except NotFound:
         return DELETED
-    if isinstance(part, UserPromptPart) and isinstance(item, DocumentUrl):
+    if isinstance(part, UserPromptPart) and isinstance(item, DocumentUrl) and not found.is_video:
         return found
     # Keep the name under which the visitor attached a file, and the one under which the model knows a tool's.
     return BinaryContent(found.data, media_type=item.media_type, identifier=item.identifier)

@@ -25,6 +25,9 @@ SENTENCES = {
     "sound_bytes": N_("has {size:.1f} MB as WAV; {most:.1f} MB is the most"),
     "odd_sound": N_("has {channels} channels of {rate} samples a second"),
     "video": N_("is a video. Attach only its audio"),
+    "no_video": N_("can't be opened as a video. Supported: MP4 and WebM"),
+    "video_kind": N_("is a video of a kind that this model does not take. It takes {kinds}"),
+    "video_bytes": N_("has {size:.1f} MB; {most:.0f} MB is the most for a video"),
     "no_decoder": N_(
         'cannot be read without more packages: make extras, or pip install ".[media]" (in the folder of Switchboard)'
     ),
@@ -58,8 +61,10 @@ SENTENCES = {
     # Content of a message that the model does not accept.
     "wrong_picture": N_("The picture ({kind}) in the message {reason}."),
     "wrong_sound": N_("The sound ({kind}) in the message {reason}."),
+    "wrong_video": N_("The video ({kind}) in the message {reason}."),
     "so_many_pictures": N_("{model} does not take so many pictures in one message."),
     "so_many_sounds": N_("{model} does not take so many sounds in one message."),
+    "so_many_videos": N_("{model} does not take so many videos in one message."),
     "unread_kind": N_("{model} cannot read a file of the kind {kind}."),
     "unread_document": N_("{model} cannot read a file of the kind {kind}: it {reason}."),
 }

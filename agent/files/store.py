@@ -21,7 +21,9 @@ ROUTE = "/media/"
 UNKNOWN = "bin"
 LONGEST_NAME = 100
 
-_TYPES = {suffix: kind for kind, suffix in SUFFIXES.items()} | {UNKNOWN: "application/octet-stream"}
+_ID_SUFFIXES = {**SUFFIXES, "video/webm": "webv"}
+"""The suffixes of ids, which tell the media type: WebM is a sound or a video."""
+_TYPES = {suffix: kind for kind, suffix in _ID_SUFFIXES.items()} | {UNKNOWN: "application/octet-stream"}
 _SUFFIX = rf"\.(?:{'|'.join(_TYPES)})"
 _OLD_ID = re.compile(rf"[0-9a-f]{{32}}{_SUFFIX}")
 """The ids of older versions were random, or made from the conversation and the bytes."""
@@ -162,12 +164,12 @@ def id_of(owner: str, content: BinaryContent) -> str:
     """
     digest = sha256(owner.encode() + b"\0")
     digest.update(content.data)
-    return f"{digest.hexdigest()}.{SUFFIXES.get(content.media_type, UNKNOWN)}"
+    return f"{digest.hexdigest()}.{_ID_SUFFIXES.get(content.media_type, UNKNOWN)}"
 
 
 def new_file_id(media_type: str) -> str:
     """Return an id that no file has. Its suffix stands for the media type."""
-    return f"{new_id()}.{SUFFIXES.get(media_type, UNKNOWN)}"
+    return f"{new_id()}.{_ID_SUFFIXES.get(media_type, UNKNOWN)}"
 
 
 def type_of_id(id_: str) -> str:

@@ -159,11 +159,11 @@ class LocalConnection(chat_completions.ChatCompletionsConnection):
             yield
 
     def learn(
-        self, error: BaseException | None, *, pictures: bool, tools: bool, schema: bool = False
+        self, error: BaseException | None, *, pictures: bool, tools: bool, schema: bool = False, videos: bool = False
     ) -> LocalizedText | None:
         if (connection := self._server().connection) is None:
             return None
-        sentence = connection.learn(error, pictures=pictures, tools=tools, schema=schema)
+        sentence = connection.learn(error, pictures=pictures, tools=tools, schema=schema, videos=videos)
         self.spec = replace(connection.spec, name=self.spec.name)
         return sentence
 

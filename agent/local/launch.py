@@ -187,8 +187,9 @@ def check_llama() -> None:
 def _media(known: Family) -> dict[str, int]:
     if not (known.image or known.audio):
         return {}
-    # We never send videos, and vLLM would reserve memory for them.
-    return {"video": 0, **({"image": 8} if known.image else {}), **({"audio": 2} if known.audio else {})}
+    # vLLM reserves memory for each of them.
+    pictures = {"image": 8} if known.image else {}
+    return {"video": int(known.video), **pictures, **({"audio": 2} if known.audio else {})}
 
 
 async def _specs(endpoint: Endpoint) -> tuple[ModelSpec, ...]:

@@ -40,11 +40,12 @@ from agent.files.parts import extracted_text_of
 from agent.i18n.text import N_, LocalizedText, _, listed, ngettext
 from agent.messages.repair import prepare_messages
 from agent.models.catalog import ModelSpec, load_catalog
-from agent.plain_text import is_picture, plain_text
+from agent.plain_text import is_picture, is_video, plain_text
 from agent.providers.connection import default_endpoint
 
 NO_PICTURE = "[A picture was here, which this model cannot see.]"
 NO_SOUND = "[A sound was here, which this model cannot hear.]"
+NO_VIDEO = "[A video was here, which this model cannot see.]"
 
 NAMED = 3
 """The most models that an error message suggests."""
@@ -63,6 +64,7 @@ class AdaptedHistory:
     reasoning: int = 0
     pictures: int = 0
     sounds: int = 0
+    videos: int = 0
 
     def sentence(self, spec: ModelSpec) -> str:
         """Return the sentence for people about omitted content; "" if nothing was omitted."""
@@ -70,6 +72,7 @@ class AdaptedHistory:
             *([_("the reasoning of other models")] if self.reasoning else []),
             *([pictures(self.pictures)] if self.pictures else []),
             *([sounds(self.sounds)] if self.sounds else []),
+            *([videos(self.videos)] if self.videos else []),
         ]
         if not left_out:
             return ""
@@ -86,6 +89,11 @@ def sounds(count: int) -> LocalizedText:
     return ngettext("{count} sound", "{count} sounds", count)
 
 
+def videos(count: int) -> LocalizedText:
+    """Return "2 videos"."""
+    return ngettext("{count} video", "{count} videos", count)
+
+
 def adapt(messages: Sequence[ModelMessage], spec: ModelSpec) -> AdaptedHistory:
     """Return the history without content that this model cannot take. Messages that need no change are not copied.
 
@@ -96,11 +104,12 @@ def adapt(messages: Sequence[ModelMessage], spec: ModelSpec) -> AdaptedHistory:
     """
     adapter = _Adapter(spec)
     out = [adapter.request(one) if isinstance(one, ModelRequest) else adapter.response(one) for one in messages]
-    return AdaptedHistory(messages=out, reasoning=adapter.reasoning, pictures=adapter.pictures, sounds=adapter.sounds)
+    counts = {name: getattr(adapter, name) for name in ("reasoning", "pictures", "sounds", "videos")}
+    return AdaptedHistory(messages=out, **counts)
 
 
 def check_prompt(messages: Sequence[ModelMessage], spec: ModelSpec) -> None:
-    """Raise `InputError` if the model cannot take the images or audio of the new prompt, and suggest models that can.
+    """Raise `InputError` if the model cannot take the media of the new prompt, and suggest models that can.
 
     Raises `MissingExtra` for files that need packages which are not installed. The prompt is everything after the last
     answer. The rest is history, which `adapt` changes instead.
@@ -108,8 +117,9 @@ def check_prompt(messages: Sequence[ModelMessage], spec: ModelSpec) -> None:
     last = max((number for number, one in enumerate(messages) if isinstance(one, ModelResponse)), default=-1)
     prompts = [part for one in messages[last + 1 :] for part in one.parts if isinstance(part, UserPromptPart)]
     adapted = adapt([ModelRequest(parts=prompts)], spec)
-    if left_out := [name for name, count in (("images", adapted.pictures), ("audio", adapted.sounds)) if count]:
-        models = ", ".join(_models_that_take(spec, image=bool(adapted.pictures), audio=bool(adapted.sounds)))
+    counts = {"images": adapted.pictures, "audio": adapted.sounds, "videos": adapted.videos}
+    if left_out := ["videos"] if adapted.videos else [name for name, count in counts.items() if count]:
+        models = ", ".join(_models_that_take(spec, adapted))
         raise InputError(LocalizedText(_REFUSALS[tuple(left_out)], {"model": spec.label, "models": models}))
     for item in (item for message in adapted.messages for item in content_items(message)):
         if isinstance(item, BinaryContent) and not takes_document(spec, item.media_type):
@@ -136,11 +146,13 @@ _REFUSALS: Mapping[tuple[str, ...], str] = {
     ("images",): N_("{model} cannot take images. Remove them, or use a model that can: {models}."),
     ("audio",): N_("{model} cannot take audio. Remove it, or use a model that can: {models}."),
     ("images", "audio"): N_("{model} cannot take images or audio. Remove them, or use a model that can: {models}."),
+    ("videos",): N_("{model} cannot take videos. Remove them, or use a model that can: {models}."),
 }
 
 
-def _models_that_take(spec: ModelSpec, *, image: bool, audio: bool) -> list[str]:
+def _models_that_take(spec: ModelSpec, left_out: AdaptedHistory) -> list[str]:
     """Return the ids of a few models that take this, first of the same provider, then of providers with a key."""
+    wanted = {"image": left_out.pictures, "audio": left_out.sounds, "video": left_out.videos}
 
     def rank(one: ModelSpec) -> tuple[bool, bool, bool]:
         other = one.provider != spec.provider
@@ -150,7 +162,8 @@ def _models_that_take(spec: ModelSpec, *, image: bool, audio: bool) -> list[str]
     suitable = [
         one
         for one in load_catalog().models.values()
-        if (one.image or not image) and (one.audio or not audio) and (one.menu or one.provider == spec.provider)
+        if all(getattr(one, ability) for ability, count in wanted.items() if count)
+        if one.menu or one.provider == spec.provider
         if not (one.retired or (one.retired_on is not None and one.retired_on <= today))
     ]
     return [one.id for one in sorted(suitable, key=rank)[:NAMED]]
@@ -216,6 +229,7 @@ class _Adapter:
     reasoning: int = 0
     pictures: int = 0
     sounds: int = 0
+    videos: int = 0
     ids: dict[str, str] = field(default_factory=dict[str, str])
 
     def response(self, message: ModelResponse) -> ModelResponse:
@@ -311,12 +325,20 @@ class _Adapter:
         if _is_sound(item) and not self.spec.audio:
             self.sounds += 1
             return NO_SOUND
+        if is_video(item) and not self.spec.video:
+            self.videos += 1
+            return NO_VIDEO
         return item
 
 
 def has_pictures(messages: Sequence[ModelMessage]) -> bool:
     """Return True if a prompt or the result of a tool has a picture."""
     return any(is_picture(item) for message in messages for item in content_items(message))
+
+
+def has_videos(messages: Sequence[ModelMessage]) -> bool:
+    """Return True if a prompt or the result of a tool has a video."""
+    return any(is_video(item) for message in messages for item in content_items(message))
 
 
 def content_items(message: ModelMessage) -> Iterator[object]:

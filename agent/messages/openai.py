@@ -163,6 +163,8 @@ def part_from_openai(part: Any) -> str | BinaryContent | ImageUrl:
             return replace(picture, vendor_metadata={"detail": detail}) if detail else picture
         case {"type": "input_audio", "input_audio": {"data": str(data), "format": str(format_)}}:
             return Audio.from_bytes(from_base64(data), format=format_)
+        case {"type": "video_url", "video_url": {"url": str(data)}} if data.startswith("data:"):
+            return from_data_url(data)
         case {"type": "file", "file": {"file_data": str(data)}} if data.startswith("data:"):
             return from_data_url(data)
         case {"content": _}:
@@ -254,6 +256,8 @@ def _content_part(part: object) -> dict[str, Any]:
         case BinaryContent() if part.media_type in _FORMATS:
             data = base64.b64encode(part.data).decode()
             return {"type": "input_audio", "input_audio": {"data": data, "format": _FORMATS[part.media_type]}}
+        case BinaryContent() if part.is_video:
+            return {"type": "video_url", "video_url": {"url": part.data_uri}}
         case BinaryContent():
             return {"type": "file", "file": {"file_data": part.data_uri}}
         case _:

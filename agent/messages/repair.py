@@ -26,6 +26,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
+from agent.files.videos import read_video
 from agent.plain_text import plain_text
 from agent.responses import steered_text
 from agent.system.media_types import is_text_type
@@ -90,6 +91,8 @@ CUT_THOUGHTS = "(No answer was given: the length limit was reached after these t
 FILE_BYTES = 3000
 """The bytes that a file counts among texts: about a thousand tokens."""
 
+SECOND_BYTES, VIDEO_BYTES = 900, 60_000
+"""The bytes that a second of a video counts, and the most of a whole one: servers take fewer pictures of long ones."""
 PAGE_BYTES = 6000
 """The bytes that a page of a PDF counts, which a provider reads as text and as a picture: about two thousand tokens."""
 BYTES_OF_PAGE = 50_000
@@ -269,11 +272,13 @@ def count_bytes(message: ModelMessage) -> int:
 
 
 def file_bytes(item: object) -> int:
-    """Return what a file counts among texts: all of a text file, `PAGE_BYTES` a page of a PDF, or `FILE_BYTES`."""
+    """Return what a file counts among texts: all of a text, pages of a PDF, seconds of a video, or `FILE_BYTES`."""
     if not isinstance(item, BinaryContent):
         return FILE_BYTES
     if item.media_type == "application/pdf":
         return PAGE_BYTES * _pages(item.data)
+    if item.is_video and (video := read_video(item.data)):
+        return max(FILE_BYTES, min(int(video.seconds) * SECOND_BYTES, VIDEO_BYTES))
     return len(item.data) if is_text_type(item.media_type) else FILE_BYTES
 
 

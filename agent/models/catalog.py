@@ -15,7 +15,7 @@ from typing import Any, Literal, TypedDict, get_args
 from agent.errors import InputError, UnknownModel
 from agent.i18n.text import _, alternatives, joined
 from agent.keyword_arguments import explains_fields
-from agent.models.families import VARIANT, check_name, family, key_of, short_name
+from agent.models.families import VARIANT, check_name, draws, family, key_of, short_name
 from agent.system.project import FILES
 from agent.system.toml_file import CLOSED, TomlFile
 
@@ -36,9 +36,10 @@ class ProviderSpec:
     machine unless told otherwise (0: no usual port). `open_weights`: the name of the
     checkpoint tells the capabilities (see `agent.models.families`).
 
-    `image_types` and `audio_types` are the media types that the provider accepts. If one is empty, no model gets such
-    media. Limits are per request, in bytes before base64. `max_image_bytes`, `max_image_side` (pixels) and
-    `max_audio_bytes` apply to one item, `max_audio_seconds` and `max_media_bytes` to all items. 0: no known limit.
+    `image_types`, `audio_types` and `video_types` are the media types that the provider accepts. If one is empty, no
+    model gets such media. Limits are per request, in bytes before base64. `max_image_bytes`, `max_image_side` (pixels),
+    `max_audio_bytes`, `max_video_bytes` and `max_video_seconds` apply to one item, `max_audio_seconds` and
+    `max_media_bytes` to all items. 0: no known limit.
     `image_side` is the longest side that the models use: a larger picture costs more and shows them no more.
     """
 
@@ -62,6 +63,10 @@ class ProviderSpec:
     max_audios: int = 0
     max_audio_bytes: int = 0
     max_audio_seconds: int = 0
+    video_types: tuple[str, ...] = ()
+    max_videos: int = 0
+    max_video_bytes: int = 0
+    max_video_seconds: int = 0
     max_media_bytes: int = 0
 
 
@@ -91,7 +96,8 @@ class ModelSpec:
     prompt and answer together, `usual_output_tokens` the default limit of an answer. `schemas`: its server
     binds an answer to a JSON schema. `always_reasons`: reasoning cannot be turned off.
     `prefill`: its server lets a model go on with an answer that a request ends with.
-    `needs_audio`: a request without sound is refused. `temperature`: it can be set. `retired_on` can be in the future;
+    `speaks`: its server may send sound with the text. `needs_audio`: a request without sound is refused.
+    `temperature`: it can be set. `retired_on` can be in the future;
     `retired`: retired on an unknown day. `replaced_by` is a model name of the same provider. `source` and `licence` are
     shown. `defaults` are required sampling settings, `examples` exchanges before each request. `menu`: it is listed.
     `assumed`: nobody has told these facts for this model of this provider, so its server is asked.
@@ -106,6 +112,8 @@ class ModelSpec:
     dialect: Dialect = "chat"
     image: bool = False
     audio: bool = False
+    video: bool = False
+    speaks: bool = False
     reasoning: bool = False
     always_reasons: bool = False
     prefill: bool = False
@@ -134,6 +142,11 @@ class ModelSpec:
     def continues(self) -> bool:
         """True if the model can continue its own text. One that always reasons would begin with reasoning."""
         return self.prefill and not self.always_reasons
+
+    @property
+    def draws(self) -> bool:
+        """True if the name says that the model answers with pictures, for which nothing comes for many seconds."""
+        return draws(self.name)
 
     def advice(self, today: date) -> str:
         """Return the warning about a model that is retired or will be; "" if no retirement is known."""
@@ -164,6 +177,8 @@ def guess(name: str, provider: str, *, context_tokens: int = 32_768, source: str
         provider=provider,
         image=known.image or not known.is_known,
         audio=known.audio,
+        video=known.video,
+        speaks=known.speaks,
         reasoning=known.reasoning_parser is not None,
         always_reasons=known.always_reasons,
         tools="native" if known.tools else "none",
@@ -178,6 +193,7 @@ class Capabilities(TypedDict, total=False):
 
     image: bool
     audio: bool
+    video: bool
     reasoning: bool
     always_reasons: bool
     prefill: bool
@@ -356,7 +372,10 @@ class Catalog:
 def carried(spec: ModelSpec, provider: ProviderSpec) -> ModelSpec:
     """Return the model without the media that this provider does not accept."""
     return replace(
-        spec, image=spec.image and bool(provider.image_types), audio=spec.audio and bool(provider.audio_types)
+        spec,
+        image=spec.image and bool(provider.image_types),
+        audio=spec.audio and bool(provider.audio_types),
+        video=spec.video and bool(provider.video_types),
     )
 
 

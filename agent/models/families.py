@@ -30,12 +30,14 @@ class Family:
 
     `is_known` is False for a name that implies nothing. `tools`: the model was trained to call tools, or nobody knows.
     `tool_parser` and `reasoning_parser` are the values that `vllm serve` needs, None if it needs none.
-    `always_reasons`: the chat template cannot turn reasoning off.
+    `always_reasons`: the chat template cannot turn reasoning off. `speaks`: it can write sound, too.
     """
 
     is_known: bool = True
     image: bool = False
     audio: bool = False
+    video: bool = False
+    speaks: bool = False
     tools: bool = True
     tool_parser: str | None = None
     reasoning_parser: str | None = None
@@ -47,11 +49,11 @@ def family(name: str) -> Family:
     short = re.sub(r"(?<=\d)p(?=\d)", ".", name.rstrip("/").rsplit("/", 1)[-1].lower())  # Fireworks writes v3p1
     if (qwen3 := re.match(r"qwen3(\.\d+)?(?:[-_:]|vl|$)", short)) is not None:
         return _qwen3(short, is_newer=qwen3[1] is not None)
-    image, audio = _SEES.search(short) is not None, _HEARS.search(short) is not None
+    image, audio, video = (pattern.search(short) is not None for pattern in (_SEES, _HEARS, _WATCHES))
     found = next((one for pattern, one in _FAMILIES if pattern.search(short)), None)
     if found is None:
-        return Family(is_known=image, image=image, audio=audio)
-    return replace(found, image=found.image or image, audio=found.audio or audio)
+        return Family(is_known=image, image=image, audio=audio, video=video)
+    return replace(found, image=found.image or image, audio=found.audio or audio, video=video)
 
 
 def _qwen3(short: str, *, is_newer: bool) -> Family:
@@ -59,9 +61,12 @@ def _qwen3(short: str, *, is_newer: bool) -> Family:
     coder = "coder" in short
     chats = can_chat(short) and not any(word in short for word in ("base", "captioner"))  # else no tools and reasoning
     thinks = chats and not coder and ("instruct" not in short or "thinking" in short)
+    sees = _SEES.search(short) is not None or (is_newer and chats)
     return Family(
-        image=_SEES.search(short) is not None or (is_newer and chats),
+        image=sees,
+        video=sees,
         audio=_HEARS.search(short) is not None,
+        speaks="omni" in short and chats and not thinks,
         tools=chats,
         tool_parser=("qwen3_coder" if coder or is_newer else "hermes") if chats else None,
         reasoning_parser="qwen3" if thinks else None,
@@ -74,6 +79,10 @@ _SEES = re.compile(
     r"|smolvlm|glm-?4\.\dv|gemma-?3(?!n|[-_:](?:1b|270m))|llama-?4|mistral-small-?(?:3\.[12]|250[36])|magistral-\w{1,9}-2509"
 )
 """Names of models that take images."""
+_WATCHES = re.compile(
+    r"qwen2[\d.]{0,3}-?(?:vl|omni)|internvl-?[23]|minicpm-?[vo]|smolvlm2|llava-(?:next-video|onevision)"
+)
+"""Names of models that take videos, besides those of Qwen3."""
 _HEARS = re.compile(r"omni|phi-?4-multimodal|qwen2-audio|voxtral")
 """Names of models that take audio."""
 _R1 = Family(reasoning_parser="deepseek_r1", always_reasons=True)
@@ -124,6 +133,14 @@ _OTHER_NAME = re.compile(rf"(?:^|[-_./:\d])(?:{'|'.join(_OTHER_WORDS)})(?:$|[-_.
 def can_chat(name: str) -> bool:
     """Return False if the name is one of a model that does not chat, such as one for embeddings, speech or images."""
     return _OTHER_NAME.search(name.rstrip("/").rsplit("/", 1)[-1].lower()) is None
+
+
+_DRAWS = re.compile(r"(?:^|[-_./:])image(?:$|[-_.:])", re.IGNORECASE)
+
+
+def draws(name: str) -> bool:
+    """Return True for the name of a model that chats and answers with pictures, such as gemini-3-pro-image."""
+    return _DRAWS.search(short_name(name)) is not None
 
 
 def check_name(name: str) -> None:

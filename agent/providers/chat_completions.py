@@ -16,6 +16,7 @@ from openai import AsyncOpenAI
 from openai.types.chat import (
     ChatCompletionAssistantMessageParam,
     ChatCompletionChunk,
+    ChatCompletionContentPartParam,
     ChatCompletionMessageParam,
     ChatCompletionUserMessageParam,
     chat_completion_chunk,
@@ -50,7 +51,7 @@ from pydantic_ai.usage import RequestUsage
 from agent.i18n.text import LocalizedText
 from agent.models.catalog import ModelSpec, ProviderSpec
 from agent.plain_text import plain_text
-from agent.providers.connection import Endpoint, Reasoning, is_off, mapped
+from agent.providers.connection import Endpoint, Reasoning, SoundPiece, is_off, mapped
 from agent.providers.discovery import look_up
 from agent.providers.http import ClientConnection
 from agent.providers.openai_client import sdk_client
@@ -132,12 +133,13 @@ class ChatCompletionsConnection(ClientConnection):
             yield
 
     def learn(
-        self, error: BaseException | None, *, pictures: bool, tools: bool, schema: bool = False
+        self, error: BaseException | None, *, pictures: bool, tools: bool, schema: bool = False, videos: bool = False
     ) -> LocalizedText | None:
         """Implement `LearnsRefusals`. Every later connection to this model of this server knows it, too."""
         possible: dict[Ability, bool] = {
             "tools": tools and self.spec.tools == "native",
             "schema": self.spec.schemas and schema,
+            "video": videos and self.spec.video,
             "image": pictures and self.spec.image,
             "switch": self._has_switch,
         }
@@ -273,6 +275,13 @@ class _Chat(OpenAIChatModel):
         async for one in super()._map_user_message(message):
             yield one
 
+    async def _map_binary_content_item(self, item: BinaryContent) -> ChatCompletionContentPartParam:
+        """Map a file. vLLM, SGLang and OpenRouter have a part for videos, which OpenAI has not."""
+        if not item.is_video:
+            return await super()._map_binary_content_item(item)
+        part = {"type": "video_url", "video_url": {"url": item.data_uri}}
+        return cast(ChatCompletionContentPartParam, part)
+
     def _map_model_response(self, message: ModelResponse) -> ChatCompletionMessageParam | None:
         return _mapped_text(message) or super()._map_model_response(message)
 
@@ -344,6 +353,7 @@ class _CompletionStream(OpenAIStreamedResponse):
     """White space sent as reasoning within a text. Servers send it beside the text, and it must not split it."""
     _is_text_open: bool = field(default=False, init=False)
     _sound: bytearray = field(default_factory=bytearray, init=False)
+    _samples: "_Samples" = field(default_factory=lambda: _Samples(), init=False)
     _is_over: bool = field(default=False, init=False)
 
     @cached_property
@@ -394,8 +404,10 @@ class _CompletionStream(OpenAIStreamedResponse):
         if pictures := cast(list[str] | None, getattr(delta, "images", None)):
             yield from self._end_text()
             yield from self._map_pictures(choice, pictures)
-        if len(self._sound) < MOST_SOUND:
-            self._sound += _decoded(getattr(delta, "audio", None))
+        if len(self._sound) < MOST_SOUND and (sound := _decoded(getattr(delta, "audio", None))):
+            self._sound += sound
+            if piece := self._samples.take(sound):
+                yield cast(ModelResponseStreamEvent, piece)
         if self._is_over:
             yield from self._end_text()
             self._content_generation += 1
@@ -476,6 +488,7 @@ class _CompletionStream(OpenAIStreamedResponse):
 
 MOST_SOUND = 20_000_000
 """Bytes of the sound of an answer that are kept: seven minutes of OpenAI's samples."""
+_PACKED = (b"OggS", b"fLaC", b"ID3")
 SAMPLES_A_SECOND = 24_000
 """Of sound without a head, as OpenAI sends it: one channel of 16 bits."""
 
@@ -496,9 +509,36 @@ def _files(data: bytes) -> Iterator[bytes]:
         data = data[end:]
 
 
+class _Samples:
+    """The samples in the pieces of a sound, as they come. A sound that is packed, such as MP3, has none."""
+
+    def __init__(self) -> None:
+        self._rate, self._channels, self._rest = SAMPLES_A_SECOND, 1, b""
+        self._is_packed: bool | None = None
+
+    def take(self, data: bytes) -> SoundPiece | None:
+        """Return the samples of the next piece, None if it has no whole one."""
+        if self._is_packed is None:
+            self._is_packed = data.startswith(_PACKED)
+        if self._is_packed:
+            return None
+        out = self._rest + b"".join(map(self._of_file, _files(data)))
+        whole = len(out) // (2 * self._channels) * 2 * self._channels
+        out, self._rest = out[:whole], out[whole:]
+        return SoundPiece(out, self._rate, self._channels) if out else None
+
+    def _of_file(self, data: bytes) -> bytes:
+        try:
+            with wave.open(io.BytesIO(data)) as file:
+                self._rate, self._channels = file.getframerate(), file.getnchannels()
+                return file.readframes(len(data)) if file.getsampwidth() == 2 else b""
+        except (wave.Error, EOFError):
+            return data
+
+
 def sound_of(data: bytes) -> BinaryContent:
     """Return the sound of an answer as one file. It comes as WAV files, samples without a head, or another file."""
-    if (kind := detect_mime(data)) and data.startswith((b"OggS", b"fLaC", b"ID3")):
+    if (kind := detect_mime(data)) and data.startswith(_PACKED):
         return BinaryContent(data, media_type=kind)
     out, rate, channels = bytearray(), SAMPLES_A_SECOND, 1
     for piece in _files(data):

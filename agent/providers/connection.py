@@ -35,6 +35,18 @@ from agent.system.threads import PREPARING
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class SoundPiece:
+    """The next samples of the sound that a model writes: 16 bits each, little-endian, of `channels` at `rate` a second.
+
+    A stream of a model yields it among the events of pydantic-ai.
+    """
+
+    samples: bytes
+    rate: int
+    channels: int
+
+
 async def mapped(messages: Sequence[ModelMessage], begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Return what the library makes of these messages, in a thread if they are many.
 
@@ -227,12 +239,12 @@ class LearnsRefusals(Protocol):
     """A `Connection` that learns from the first refusal what its server does not take. Its `spec` changes with it."""
 
     def learn(
-        self, error: BaseException | None, *, pictures: bool, tools: bool, schema: bool = False
+        self, error: BaseException | None, *, pictures: bool, tools: bool, schema: bool = False, videos: bool = False
     ) -> LocalizedText | None:
         """Return the sentence for people about what the server refused, and leave that out of the next request.
 
-        The refused request had `pictures`, `tools`, and a JSON `schema` for the answer. Returns None if the same
-        request would be made again.
+        The refused request had `pictures`, `videos`, `tools`, and a JSON `schema` for the answer. Returns None if the
+        same request would be made again.
         """
         ...
 
@@ -256,12 +268,12 @@ class ForwardingConnection(ABC):
         return self._target().explain(error)
 
     def learn(
-        self, error: BaseException | None, *, pictures: bool, tools: bool, schema: bool = False
+        self, error: BaseException | None, *, pictures: bool, tools: bool, schema: bool = False, videos: bool = False
     ) -> LocalizedText | None:
         target = self._target()
         if not isinstance(target, LearnsRefusals):
             return None
-        return target.learn(error, pictures=pictures, tools=tools, schema=schema)
+        return target.learn(error, pictures=pictures, tools=tools, schema=schema, videos=videos)
 
 
 @dataclass(frozen=True, slots=True)

@@ -242,6 +242,7 @@ def _facts(entry: dict[str, Any]) -> dict[str, Any]:
             {"vlm": True, "llm": False}.get(str(entry.get("type"))),
         ),
         "audio": _first(flags.get("audio"), "audio" in inputs if inputs else None),
+        "video": "video" in inputs if inputs else None,
         "reasoning": _first(
             flags.get("reasoning"),
             "reasoning" in parameters if parameters else None,

@@ -42,11 +42,11 @@ class OpenAIResponsesConnection(ClientConnection):
             self.timeout = XAI_TIMEOUT
 
     def learn(
-        self, error: BaseException | None, *, pictures: bool, tools: bool, schema: bool = False
+        self, error: BaseException | None, *, pictures: bool, tools: bool, schema: bool = False, videos: bool = False
     ) -> LocalizedText | None:
         url = self.endpoint.base_url
         if self._chat is not None:
-            sentence = self._chat.learn(error, pictures=pictures, tools=tools, schema=schema)
+            sentence = self._chat.learn(error, pictures=pictures, tools=tools, schema=schema, videos=videos)
             self.spec = self._chat.spec
             return sentence
         if url == self.provider.base_url or not isinstance(error, ModelHTTPError):

@@ -12,12 +12,13 @@ from agent.i18n.text import N_
 from agent.models.catalog import ModelSpec
 from agent.providers.errors import refusal_words
 
-Ability = Literal["tools", "image", "schema", "switch"]
+Ability = Literal["tools", "image", "video", "schema", "switch"]
 """An ability that a request can use and a server can refuse. `switch` is the reasoning switch of a chat template."""
 _REFUSING_STATUSES = (400, 404, 422, 500, 501)
 _NAMES: Mapping[Ability, re.Pattern[str]] = {
     "switch": re.compile(r"chat_template_kwargs|enable_thinking", re.IGNORECASE),
     "schema": re.compile(r"response[_. ]?formats?|json[_ ]schema|structured[_ ]outputs?|grammar", re.IGNORECASE),
+    "video": re.compile(r"\bvideos?\b|video_url", re.IGNORECASE),
     "image": re.compile(
         r"\bimages?\b|image_url|\bvision\b|multi-?modal|mmproj|\bcontent\b.{0,40}\bstring\b|\bonly text\b",
         re.IGNORECASE,
@@ -33,20 +34,23 @@ _REFUSES = re.compile(
     r"|valid string|expected a string|at most 0|invalid parameter|lacks?\b|no (?:tool|vision|image)",
     re.IGNORECASE,
 )
+_ONE_MEDIUM = re.compile(
+    r"(?:image|video)[_ ](?:too|parse|size|format)|too (?:large|big|many|long)|larger|exceed|formats?\b|decod|download"
+    r"|identify|safety|policy|prohibit|violat|moderat|temporar|overload|try again|your (?:plan|account|tier)|fetch"
+    r"|corrupt|invalid[_ ](?:image|video)|process (?:image|video)|resolution|dimension|base64|media.?type|mime"
+    r"|at most [1-9]",
+    re.IGNORECASE,
+)
 _ONE_ITEM: Mapping[Ability, re.Pattern[str]] = {
-    "image": re.compile(
-        r"image[_ ](?:too|parse|size|format)|too (?:large|big|many)|larger|exceed|formats?\b|decod|download"
-        r"|identify|safety|policy|prohibit|violat|moderat|temporar|overload|try again|your (?:plan|account|tier)"
-        r"|fetch|corrupt|invalid[_ ]image|process image|resolution|dimension|base64|media.?type|mime|at most [1-9]",
-        re.IGNORECASE,
-    ),
+    "image": _ONE_MEDIUM,
+    "video": _ONE_MEDIUM,
     "tools": re.compile(
         r"tool_call_id|role .?tool|\btools?[.\[]{1,2}\d|schema|\.parameters|at most [1-9]|too many|tool names?\b"
         r"|parsing|to parse|parse error|safety|policy|temporar|overload|try again|your (?:plan|account|tier)",
         re.IGNORECASE,
     ),
 }
-"""Faults of one picture or one tool: others would be taken. Any fault of a schema or a switch is a refusal of it."""
+"""Faults of one picture, video or tool: others would be taken. Any fault of a schema or a switch is a refusal of it."""
 _NO_MODEL = re.compile(r"model\b.{0,80}\b(?:not exist|not found)|model_not_|(?:unknown|invalid) model", re.IGNORECASE)
 
 
@@ -82,6 +86,7 @@ SENTENCES: dict[Ability, str] = {
     "tools": N_("The server takes no tools for {model}, so it is asked without them."),
     "schema": N_("The server takes no JSON schema for {model}, so nothing binds its answers."),
     "image": N_("The server takes no pictures for {model}, so they are left out."),
+    "video": N_("The server takes no videos for {model}, so they are left out."),
     "switch": N_("The server has no switch for the reasoning of {model}."),
 }
 """The sentences for people about what was refused."""
@@ -131,4 +136,5 @@ def without(spec: ModelSpec, refused: Collection[Ability]) -> ModelSpec:
         tools="none" if "tools" in refused else spec.tools,
         schemas=spec.schemas and "schema" not in refused,
         image=spec.image and "image" not in refused,
+        video=spec.video and "video" not in refused,
     )

@@ -89,6 +89,11 @@ def around_file(kind: str, name: str) -> tuple[str, str]:
         return '<p class="file"><img src="', f'" alt="{name}"></p>\n'
     if kind.startswith("audio/"):
         return '<p class="file"><audio controls src="', f'"></audio><span class="caption">{name}</span></p>\n'
+    if kind.startswith("video/"):
+        return (
+            '<p class="file"><video controls preload="metadata" src="',
+            f'"></video><span class="caption">{name}</span></p>\n',
+        )
     return f'<p class="file"><a download="{name}" href="', f'">{name}</a></p>\n'
 
 

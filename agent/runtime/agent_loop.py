@@ -395,6 +395,7 @@ class AgentLoop:
             self._clock.on_wait,
             stream.observers,
             results.corrections,
+            stream.add_sound,
         )
         self.calling_run = CallingRun(
             plan=plan,

@@ -39,13 +39,13 @@ from agent.events import AttemptFailed, Observers, ProviderEvent, StepEnded, Ste
 from agent.files.convert import convert_messages
 from agent.i18n.text import LocalizedText, _, joined
 from agent.limits import Fault, explain_filter, explain_limit, is_withheld
-from agent.messages.adapt import adapt_and_prepare, has_pictures
+from agent.messages.adapt import adapt_and_prepare, has_pictures, has_videos
 from agent.messages.cited_documents import with_document_names
 from agent.messages.repair import without_end_space
 from agent.models.catalog import ModelSpec
 from agent.models.families import family
 from agent.plain_text import off_loop
-from agent.providers.connection import LearnsRefusals, binds_answers, count_deltas, searches
+from agent.providers.connection import LearnsRefusals, SoundPiece, binds_answers, count_deltas, searches
 from agent.providers.refusals import SENTENCES
 from agent.providers.retry import Wait, final_error, next_wait, queued
 from agent.responses import Piece, StreamDecoder, finalize, pieces_of
@@ -66,6 +66,7 @@ class ModelRequests:
     `on_wait` gets each pause before a retry and each place in the request queue, and None when the wait is over. The
     `observers` get all events. `has_begun`: text, reasoning or a call of the last answer has come, also a broken call
     that was not emitted. `unshown_usage` is what the server counted for an answer that was withheld or empty.
+    `on_sound` gets each piece of the sound that the model writes.
     `corrections` gets a sentence for each thing that the server turned out not to take.
     With `RunPlan.count_search`, each request that may search counts as a search before it is made, and each further
     search that the provider reports counts, too. If the first one is refused, so is the run; later requests go without.
@@ -81,13 +82,14 @@ class ModelRequests:
         on_wait: Callable[[Wait | None], None],
         observers: Observers,
         corrections: list[LocalizedText],
+        on_sound: Callable[[SoundPiece], None] = lambda _: None,
     ) -> None:
         self.freed_at = 0.0
         self.unshown_usage: RequestUsage | None = None
         self.plan = plan
         self._run_id, self._meter = run_id, meter
         self._emit, self._relabel, self._on_wait, self._observers = emit, relabel, on_wait, observers
-        self._corrections = corrections
+        self._corrections, self._on_sound = corrections, on_sound
         self._open: StreamedResponse | None = None
         self._emitted = self._continues = self.has_begun = False
         self._is_bound, self._unbindable = False, ""
@@ -198,8 +200,10 @@ class ModelRequests:
             return None
         if connection.spec is not self._spec:  # another run has learnt something meanwhile
             return Wait(until=monotonic(), seconds=0.0, sentence=LocalizedText(str(failure.text)))
-        pictures = await off_loop(sent, has_pictures, sent)
-        sentence = connection.learn(failure.__cause__, pictures=pictures, tools=bool(offered), schema=self._is_bound)
+        pictures, videos = await off_loop(sent, lambda: (has_pictures(sent), has_videos(sent)))
+        sentence = connection.learn(
+            failure.__cause__, pictures=pictures, tools=bool(offered), schema=self._is_bound, videos=videos
+        )
         if sentence is None:
             return None
         self._corrections.append(sentence)
@@ -223,6 +227,10 @@ class ModelRequests:
             async with self._slot(), self._stream(sent, offered) as stream:
                 self._open = stream
                 async for event in stream:
+                    if isinstance(event, SoundPiece):
+                        self._emitted = True
+                        self._on_sound(event)
+                        continue
                     if self._observers:
                         self._observers(ProviderEvent(event))
                     self.has_begun |= isinstance(event, PartStartEvent) and isinstance(event.part, ToolCallPart)

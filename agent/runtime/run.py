@@ -20,6 +20,7 @@ from agent.errors import AgentError, InputError
 from agent.events import Event, EventQueue, Observers, RunEnded, RunStarted
 from agent.keyword_arguments import ExplainsAttributes, no_attribute
 from agent.messages.adapt import check_prompt
+from agent.models.catalog import ModelSpec
 from agent.providers.connection import ChosenLater
 from agent.responses import Response, fix_surrogates, steering_message
 from agent.result import INTERNAL_ERROR, FinishReason, Journal, Outcome, OutputT, RunPlan, RunResult
@@ -135,6 +136,11 @@ class Run(ExplainsAttributes, RunStream[OutputT]):
         return not self._is_ending and self.result is None and bool(plan.tools or plan.toolsets or plan.documents)
 
     # The view of readers
+
+    @property
+    def spec(self) -> ModelSpec:
+        """The model of the agent that has the turn now."""
+        return self._results.plan.connection.spec
 
     @property
     def context(self) -> Context:

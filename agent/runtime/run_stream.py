@@ -23,6 +23,7 @@ from agent.events import (
     ToolOutput,
     UserInputRequested,
 )
+from agent.providers.connection import SoundPiece
 from agent.providers.retry import Wait
 from agent.responses import PART_SEPARATOR, BubbleMarker, Piece, Response, make_response
 from agent.result import OutputT, RunResult
@@ -75,6 +76,8 @@ class RunStream(Generic[OutputT]):
         """The result, or None before the end."""
         self.outputs: list[tuple[str, str]] = []
         """The texts that running tools show to people, with the ids of their calls."""
+        self.sound: list[SoundPiece] = []
+        """The pieces of the sound that the model has written. The whole sound is a file of the result."""
         self._output_left = dict[str, int]()
         self.steering = deque[Steering]()
         """The messages that wait for the next step."""
@@ -83,7 +86,7 @@ class RunStream(Generic[OutputT]):
         self._ignore_reasoning = ignore_reasoning
         self._has_hidden = False
         self._mark = BubbleMarker()
-        self._updated, self._text_ended = asyncio.Event(), asyncio.Event()
+        self._updated, self._text_ended, self._sounded = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     # For readers
 
@@ -137,6 +140,13 @@ class RunStream(Generic[OutputT]):
             async with asyncio.timeout(seconds):
                 await self._text_ended.wait()
         return self._text_ended.is_set()
+
+    async def wait_for_sound(self, seen: int) -> bool:
+        """Wait until there are more than `seen` pieces of sound. Return False if there will be no more."""
+        while len(self.sound) <= seen and not self.done:
+            self._sounded.clear()
+            await self._sounded.wait()
+        return len(self.sound) > seen
 
     # For the run
 
@@ -202,6 +212,11 @@ class RunStream(Generic[OutputT]):
             if self.observers and is_told:
                 self.observers(replace(output, content=output.content[:left]))
 
+    def add_sound(self, piece: SoundPiece) -> None:
+        """Add a piece of the model's sound, for those who listen while it is written."""
+        self.sound.append(piece)
+        self._sounded.set()
+
     def set_waiting(self, wait: Wait | None) -> None:
         """Tell the readers what the run is waiting for, if anything."""
         self.waiting = wait
@@ -221,8 +236,8 @@ class RunStream(Generic[OutputT]):
         self.result = result
         while self.steering:
             self.steering.popleft().settle(is_taken=False)
-        self._text_ended.set()
-        self._updated.set()
+        for event in (self._text_ended, self._updated, self._sounded):
+            event.set()
         if self.observers:  # last, after the readers are awake
             if result.failed:
                 self.observers(ResponseEmitted(self.responses[-1]))

@@ -15,6 +15,8 @@ SUFFIXES = {
     "audio/mp4": "m4a",
     "audio/aac": "aac",
     "audio/aiff": "aiff",
+    "video/mp4": "mp4",
+    "video/webm": "webm",
     "application/pdf": "pdf",
     "application/vnd.openxmlformats-officedocument.wordprocessingml.document": "docx",
     "application/vnd.openxmlformats-officedocument.presentationml.presentation": "pptx",
@@ -27,7 +29,10 @@ SUFFIXES = {
 """The media types of files that are stored, with the file name suffix of each."""
 
 _TEXT_TYPES = ("application/json", "application/xml", "application/yaml", "application/x-yaml", "application/toml")
-_LABELS = {"image/jpeg": "JPEG", "image/webp": "WebP", "audio/ogg": "Ogg", "audio/webm": "WebM"}
+_LABELS = {
+    **{"image/jpeg": "JPEG", "image/webp": "WebP", "audio/ogg": "Ogg", "audio/webm": "WebM", "video/webm": "WebM"},
+    **{"video/quicktime": "MOV", "video/x-matroska": "MKV"},
+}
 _STARTS = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),

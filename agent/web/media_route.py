@@ -10,7 +10,7 @@ from agent.errors import NotFound
 from agent.files.store import ROUTE, MediaStore, StoredFile, display_name
 from agent.web.middleware.isolation import visitor_id_of
 
-INLINE_TYPES = ("image/", "audio/")
+INLINE_TYPES = ("image/", "audio/", "video/")
 """The media types that a browser can show in the page. It can only save other types, so that they cannot do harm."""
 PIECE = 1 << 20
 """The most bytes of a file that is elsewhere that one reader holds in memory."""

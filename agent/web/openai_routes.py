@@ -335,12 +335,12 @@ def _is_list_of_objects(value: object) -> TypeGuard[list[dict[str, Any]]]:
 
 
 def _check_contents(messages: Sequence[ModelMessage]) -> None:
-    """Raise `InputError` for contents other than text, and pictures and sounds that are in the request itself."""
+    """Raise `InputError` for contents other than text, and pictures, sounds and videos in the request itself."""
     for item in (item for message in messages for item in content_items(message)):
         if isinstance(item, FileUrl):
             raise InputError("Send pictures as data URLs, because this server fetches nothing for programs.")
-        if isinstance(item, BinaryContent) and not (item.is_image or item.is_audio):
-            raise InputError("A message can have text, pictures and sound. Send the text of a file instead.")
+        if isinstance(item, BinaryContent) and not (item.is_image or item.is_audio or item.is_video):
+            raise InputError("A message can have text, pictures, sound and video. Send the text of a file instead.")
 
 
 def _tools(given: object) -> list[Tool]:
@@ -391,7 +391,7 @@ def _settings(body: Mapping[str, Any], tools: Collection[str]) -> ModelSettings:
 
 def _listed(spec: ModelSpec) -> dict[str, Any]:
     """Return a model as OpenAI lists it, with what OpenRouter tells about its models."""
-    inputs = ["text", *(["image"] if spec.image else []), *(["audio"] if spec.audio else [])]
+    inputs = ["text", *(kind for kind in ("image", "audio", "video") if getattr(spec, kind))]
     able = [*(["tools"] if spec.tools != "none" else []), *(["reasoning"] if spec.reasoning else [])]
     return {
         "id": spec.id,

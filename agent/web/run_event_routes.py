@@ -1,4 +1,6 @@
-"""The route `/runs/{id}/events`: the events of an answer as Server-Sent Events, for programs, and frames for pages.
+"""The routes of a running answer: `/runs/{id}/events` and `/runs/{id}/sound`, the sound that its model writes.
+
+The events are Server-Sent Events for programs, and frames for pages.
 
 Only the owner of the run can read it. A reader continues after the number that it has, so it loses nothing when its
 connection breaks. `docs/http.md` describes the format.
@@ -15,6 +17,7 @@ page asks for the stored turns.
 
 import asyncio
 import json
+import sys
 from bisect import bisect_right
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
@@ -28,16 +31,18 @@ from fastapi import FastAPI, Request, Response
 
 from agent.errors import Limited, NotFound, StoreUnavailable
 from agent.history import HistoryStore, RunEvent
+from agent.i18n.text import _
 from agent.i18n.translator import Translator
+from agent.providers.connection import SoundPiece
 from agent.rendering import bubbles
 from agent.system.threads import TURNS
-from agent.web.chat.answers import TEXT_SECONDS, AnswersTogether, OneAnswer, RunningAnswer, RunningAnswers
+from agent.web.chat.answers import TEXT_SECONDS, AnswersTogether, LiveRun, OneAnswer, RunningAnswer, RunningAnswers
 from agent.web.chat.recovery import GOES_ON
 from agent.web.chat.side_by_side import ColumnsTurn
 from agent.web.chat.turns import TurnRenderer
 from agent.web.chat.views import RunningTurn, is_complete, wait_text
 from agent.web.client_address import client_address
-from agent.web.heavy_work import HeavyResponse, HeavyWork, RequestLimit, RequestSlot
+from agent.web.heavy_work import HeavyResponse, HeavyWork, RequestLimit, RequestSlot, result_unless_gone
 
 PING_SECONDS = 2.0
 """Seconds between two comments while nothing happens, so that a reader knows that the server is there."""
@@ -142,6 +147,7 @@ class RunEventRoutes:
     def add_to(self, app: FastAPI) -> None:
         """Add the route to the application."""
         app.add_api_route("/runs/{run_id}/events", self.events)
+        app.add_api_route("/runs/{run_id}/sound", self.sound)
 
     async def events(self, request: Request) -> Response:
         """Answer a request. `after` or `Last-Event-ID` is the last event that the reader has.
@@ -168,6 +174,40 @@ class RunEventRoutes:
             return Response("Not found.", status_code=404)
         except Limited:
             return Response("Too many streams at once.", status_code=429)
+
+    async def sound(self, request: Request) -> Response:
+        """Answer with the samples of the sound that the model writes, as they come.
+
+        The answer is empty (204) if the model writes none, or if another process writes the answer: the whole sound is
+        a file of the answer later. With `wait=0`, it is empty, too, if there is no sound yet.
+        """
+        owner, run_id = self._owner_of(request), str(request.path_params["run_id"])
+        live = await self._running.find(run_id, owner)
+        if live is None:
+            return await self._ended_sound(request, run_id, owner)
+        if not isinstance(live, LiveRun) or (request.query_params.get("wait") == "0" and not live.run.sound):
+            return Response(status_code=204)
+        pieces = live.sound()
+        try:
+            with self._live.place(owner, client_address(request.scope)) as place:
+                first = await result_unless_gone(request, anext(pieces, None))
+                if first is None:
+                    return Response(status_code=204)
+                kind = f"audio/pcm;rate={first.rate};channels={first.channels}"
+                return HeavyResponse(_samples(first, pieces), place, HEADERS, kind)
+        except Limited:
+            return Response("Too many streams at once.", status_code=429)
+
+    async def _ended_sound(self, request: Request, run_id: str, owner: str) -> Response:
+        if self._limit is not None:
+            self._limit.count(owner, client_address(request.scope))
+        try:
+            await self._store.runs.events(run_id, owner=owner, after=sys.maxsize)
+        except NotFound:
+            return Response("Not found.", status_code=404)
+        except StoreUnavailable:
+            return Response("The history store does not answer.", status_code=503)
+        return Response(status_code=204)
 
     async def _frames(self, live: RunningAnswer, request: Request, *, for_page: bool) -> Frames:
         if for_page or isinstance(live, AnswersTogether):
@@ -263,6 +303,13 @@ def _end(frames: Frames) -> str:
 def end_of_lost(run_id: str) -> str:
     """Return the end for a page that is to ask for the rest of this run, whose process was lost."""
     return json.dumps({GOES_ON: run_id})
+
+
+async def _samples(first: SoundPiece, pieces: AsyncGenerator[SoundPiece]) -> AsyncGenerator[bytes]:
+    async with aclosing(pieces):
+        yield first.samples
+        async for piece in pieces:
+            yield piece.samples
 
 
 SSE = "text/event-stream"
@@ -374,7 +421,11 @@ class TurnFrames:
 
         A thread renders, because a long list or code takes many milliseconds.
         """
-        waiting, turn = wait_text(self._turn.live.waiting, self._translator), self._turn.turn(monotonic())
+        live, turn = self._turn.live, self._turn.turn(monotonic())
+        waiting = wait_text(live.waiting, self._translator)
+        if not waiting and turn.is_waiting and isinstance(live, LiveRun) and live.draws:
+            seconds = int(monotonic() - live.quiet_since)
+            waiting = self._translator(_("A picture may be on its way · {seconds} s", seconds=seconds))
         return await TURNS.run(self._renderer.render, turn, waiting, is_first=is_first)
 
 

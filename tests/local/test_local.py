@@ -562,7 +562,7 @@ STARTS: dict[str, tuple[str | None, int, str, list[str]]] = {
         "Qwen/Qwen3-VL-2B-Instruct",
         0,
         "4096",
-        [*ALWAYS, *TOOLS, *MEDIA, '{"video": 0, "image": 8}', "--enforce-eager"],
+        [*ALWAYS, *TOOLS, *MEDIA, '{"video": 1, "image": 8}', "--enforce-eager"],
     ),
     "no tools": ("HuggingFaceTB/SmolLM2-135M-Instruct", 0, "4096", [*ALWAYS, "--enforce-eager"]),
     "small GPU": ("Qwen/Qwen3-4B", 16_000, "8192", [*ALWAYS, *REASONING, *TOOLS]),

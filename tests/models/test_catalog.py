@@ -201,6 +201,7 @@ def test_open_weights_are_equal_everywhere() -> None:
         there = CATALOG.find("Qwen/Qwen3-VL-4B-Thinking", server)
         prefill = server == "llama.cpp"  # it depends on the server alone
         expected = replace(here, id=there.id, provider=server, source=there.source, prefill=prefill, assumed=True)
+        expected = replace(expected, video=bool(CATALOG.providers[server].video_types))
         assert there == expected
         assert there.id == f"{server}:{here.name}" not in CATALOG.models
 
@@ -314,6 +315,7 @@ def test_entry_is_consistent(spec: ModelSpec) -> None:
     assert spec.audio or not spec.needs_audio
     assert provider.image_types or not spec.image
     assert provider.audio_types or not spec.audio
+    assert provider.video_types or not spec.video
     assert not (spec.menu and spec.advice(TODAY))
     assert spec.price is None or 0 <= (spec.price.cached or 0) <= spec.price.input <= spec.price.output
 
@@ -347,6 +349,8 @@ def test_provider_is_consistent(provider: Any) -> None:
     assert provider.key_names or not provider.base_url
     assert all(kind.startswith("image/") for kind in provider.image_types)
     assert all(kind.startswith("audio/") for kind in provider.audio_types)
+    assert set(provider.video_types) <= {"video/mp4", "video/webm"}, "what `agent.files.videos` knows"
+    assert provider.max_video_bytes or not provider.video_types
     assert {"image/png", "image/jpeg"} <= set(provider.image_types)
     assert not (provider.max_media_bytes and provider.max_image_bytes > provider.max_media_bytes)
     assert [CATALOG.provider(name) for name in (provider.id, *provider.aliases)] == [provider] * (
@@ -359,6 +363,8 @@ def test_media_limits_match_vendors() -> None:
     assert CATALOG.providers["xai"].max_image_bytes == 20 * 2**20
     hearing = ["openai", "google", "vllm", "llama.cpp", "sglang", "openrouter"]
     assert [id_ for id_, one in CATALOG.providers.items() if one.audio_types] == hearing
+    watching = ["google", "vllm", "sglang", "openrouter"]
+    assert [id_ for id_, one in CATALOG.providers.items() if one.video_types] == watching
     assert CATALOG.providers["openai"].audio_types == ("audio/wav", "audio/mpeg")
     assert CATALOG.providers["google"].max_audio_seconds == 9.5 * 3600
     assert (CATALOG.providers["anthropic"].max_images, CATALOG.providers["anthropic"].max_image_side) == (100, 8000)
@@ -438,8 +444,9 @@ def _noon() -> datetime:
 @for_each([spec for spec in SPECS if CATALOG.providers[spec.provider].open_weights])
 def test_table_matches_names_of_open_weights(spec: ModelSpec) -> None:
     told = guess(spec.name, spec.provider)
-    for fact in ("image", "audio", "reasoning", "always_reasons", "tools"):
+    for fact in ("image", "audio", "speaks", "reasoning", "always_reasons", "tools"):
         assert getattr(spec, fact) == getattr(told, fact), fact
+    assert spec.video == (told.video and bool(CATALOG.providers[spec.provider].video_types))
 
 
 # --- a table that is wrong ------------------------------------------------------------------------------------------

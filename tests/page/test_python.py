@@ -140,6 +140,36 @@ def test_missing_files_are_explained(own: App, visit: Visit) -> None:
     expect(output.locator(".out")).to_have_text("1\n")
 
 
+@pytest.mark.parametrize("code", ["import numpy", "import pandas as pd\npd.DataFrame()", "import nowhere.at_all"])
+def test_missing_package_is_named(code: str, own: App, visit: Visit) -> None:
+    """npm's package of Pyodide has the core alone."""
+    visitor = visit(own.url)
+    output, name = run(visitor, code), code.split()[1].partition(".")[0]
+    told = f"Python has no package “{name}” on this page. The owner of the page can add it."
+    expect(output.get_by_role("status")).to_have_text(told)
+    expect(output.get_by_role("button", name="Fix this error")).to_be_visible()
+
+
+PLOTS = """
+import base64, sys, types
+class Figure:
+    def savefig(self, out, **_):
+        out.write(base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="))
+pyplot = types.ModuleType("matplotlib.pyplot")
+pyplot.get_fignums, pyplot.figure = lambda: [1, 2], lambda _: Figure()
+sys.modules["matplotlib.pyplot"] = pyplot
+"""
+"""Stands for matplotlib, which is in no package registry in a form for browsers."""
+
+
+def test_plots_are_shown_as_pictures(own: App, visit: Visit) -> None:
+    visitor = visit(own.url)
+    output = run(visitor, PLOTS)
+    expect(output.get_by_role("img")).to_have_count(2)
+    expect(output.get_by_role("img", name="2")).to_be_visible()
+    assert output.get_by_role("img").first.evaluate("(one) => one.decode().then(() => one.naturalWidth)") == 1
+
+
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_output_on_a_phone(own: App, visit: Visit, dark: bool) -> None:
     visitor = visit(own.url, dark=dark, phone=True)

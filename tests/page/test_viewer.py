@@ -9,7 +9,8 @@ from tests.conftest import App, Visit, Visitor, becomes
 from tests.support import media_files
 from tests.support.scripted_server import Config, Running
 
-SERVER = Config(models=("Qwen/Qwen3-Omni-30B-A3B-Instruct",))
+WATCHES, HEARS = "Qwen/Qwen3-Omni-30B-A3B-Instruct", "microsoft/Phi-4-multimodal-instruct"
+SERVER = Config(models=(HEARS, WATCHES))
 CONFIG = '[agent]\ntools = ["tests.support.making_tools:make"]\n'
 WIDE, MADE = (1500, 1000), (320, 200)
 """The sizes of the visitor's picture and of the tool's."""
@@ -163,6 +164,29 @@ def test_video_is_sent_as_pictures_and_its_sound(own: App, visit: Visit, server:
     visitor.ask("!text Seen again.")  # the message waits for its video
     assert kinds_sent(server) == ["image_url", "image_url", "input_audio"]
     expect(files).to_have_count(0)
+
+
+@pytest.mark.gate("A video is sent whole to a model that takes it, and named to one that does not.")
+def test_video_is_sent_whole(own: App, visit: Visit, server: Running) -> None:
+    visitor = visit(own.url, fresh=True)
+    page, clip = visitor.page, media_files.video([(220, 20, 20)] * 2 + [(20, 20, 220)])
+    visitor.choose(f"vllm:{WATCHES}")
+    page.locator("#composer input[type=file]").set_input_files(
+        [{"name": "clip.webm", "mimeType": "video/webm", "buffer": clip}]
+    )
+    expect(page.locator("#hint")).to_have_text("clip.webm is sent as a whole video.")
+    expect(page.locator("#attached li")).to_have_text("clip.webm: sent as a whole video, 3 s")
+    visitor.ask("!text Seen.")
+    assert kinds_sent(server) == ["video_url"]
+    player = visitor.mine.first.locator("video")
+    becomes(3, lambda: round(player.evaluate("async (one) => { one.currentTime = 2; return one.duration; }")))
+    becomes(True, lambda: player.evaluate("(one) => one.seekable.end(0) > 2 && one.readyState > 1"))
+    visitor.shot("video")
+    visitor.choose(f"vllm:{HEARS}")
+    visitor.ask("!text And now?")
+    sent = server.journal()[-1]["body"]["messages"]
+    assert "A video was here" in str(sent), "the model that takes none is told"
+    assert "video_url" not in str(sent)
 
 
 def kinds_sent(server: Running) -> list[str]:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -314,8 +315,9 @@ def test_words_of_a_conversation_reach_a_deaf_model(spoken_to: Browser, talk: Op
     visitor.page.get_by_role("button", name="Talk hands-free").click()
     becomes(["Das ist gut und nicht schlecht.", "Near"], lambda: visitor.page.evaluate("said[0]"))
     expect(visitor.mine.first).to_have_text("!text Das ist gut und nicht schlecht.")
-    dictation(visitor, "Whisper", {"type": "error", "status": 400, "detail": "No speech was heard."})
-    expect(panel(visitor).locator(".note")).to_have_text("No speech was heard.")
+    nothing = VOICE["nothing"]
+    dictation(visitor, "Whisper", {"type": "error", "status": 400, "detail": nothing})
+    expect(panel(visitor).locator(".note")).to_have_text(nothing)
     expect(panel(visitor)).to_have_attribute("data-mode", "listening")
     visitor.open_settings()
     visitor.shot("voice-settings")
@@ -324,6 +326,70 @@ def test_words_of_a_conversation_reach_a_deaf_model(spoken_to: Browser, talk: Op
     expect(panel(visitor)).to_be_visible()
     panel(visitor).get_by_role("button", name="End the conversation").click()
     expect(panel(visitor)).to_be_hidden()
+
+
+def test_recording_that_was_not_written_down_is_kept(spoken_to: Browser, talk: Open, deaf: App) -> None:
+    """A conversation keeps it: it can be tried again, and is attached as sound at the end."""
+    visitor = talk(deaf.url, spoken_to, VOICES)
+    busy = {"type": "error", "status": 429, "detail": "Wait a minute."}
+    dictation(visitor, "Whisper", busy)
+    visitor.page.get_by_role("button", name="Talk hands-free").click()
+    note, again = panel(visitor).locator(".note"), panel(visitor).get_by_role("button", name="Try again")
+    expect(note).to_have_text("Wait a minute. Your recording is kept.")
+    visitor.shot("voice-kept")
+    dictation(visitor, "Whisper", {"type": "done", "text": "!text Das ist gut und nicht schlecht."})
+    again.click()
+    expect(visitor.mine.first).to_contain_text("!text Das ist gut und nicht schlecht.")
+    dictation(visitor, "Whisper", busy)
+    expect(again).to_be_visible()
+    panel(visitor).get_by_role("button", name="End the conversation").click()
+    expect(visitor.page.locator("#composer .file").first).to_contain_text("speech")
+    expect(visitor.hint).to_contain_text("so it is attached as sound.")
+
+
+STARTED = """
+window.started = 0;
+const { start } = AudioBufferSourceNode.prototype;
+AudioBufferSourceNode.prototype.start = function (at) { started += this.buffer.length; return start.call(this, at); };
+"""
+
+
+def own_sound(samples: int) -> str:
+    """Return the command for a chunk with sound of the model's own."""
+    return "!json " + json.dumps([{"audio": {"data": b64encode(bytes(range(250)) * (samples // 125)).decode()}}])
+
+
+def test_sound_of_the_model_plays_while_it_comes(visit: Visit, own: App, server: Running) -> None:
+    """Its first part is heard while the model is silent. After a reload the whole sound is there."""
+    visitor = visit(own.url, fresh=True)
+    visitor.page.add_init_script(STARTED)
+    visitor.reload()
+    visitor.say(f"!text Hi. {own_sound(6000)} !tokens 1 hold 0 SOUND {own_sound(6000)}")
+    becomes(6000, lambda: visitor.page.evaluate("started"))
+    expect(panel(visitor).locator(".note")).to_have_text("The model itself speaks.")
+    visitor.shot("voice-own")
+    server.release("SOUND")
+    becomes(12000, lambda: visitor.page.evaluate("started"))
+    expect(panel(visitor)).to_be_hidden()
+    visitor.reload()
+    becomes(0.5, lambda: visitor.chat.locator("audio").evaluate("(one) => one.duration"))
+    assert visitor.page.evaluate("started") == 0
+
+
+@pytest.mark.parametrize("way", ["answer", "reading", "key"])
+def test_stop_ends_the_sound_of_the_model(way: str, visit: Visit, own: App, server: Running) -> None:
+    visitor = visit(own.url, fresh=True)
+    visitor.say(f"!text Hi. {own_sound(6000)} !tokens 1 hold 0 STOP{way}")
+    expect(panel(visitor).locator(".note")).to_have_text("The model itself speaks.")
+    if way == "answer":
+        visitor.page.locator("#composer .stop-button").click()
+    elif way == "reading":
+        panel(visitor).get_by_role("button", name="Stop reading").click()
+    else:
+        visitor.page.keyboard.press("Escape")
+    expect(panel(visitor)).to_be_hidden()
+    server.release(f"STOP{way}")
+    expect(visitor.chat.locator("audio")).to_have_count(1)
 
 
 def test_refused_microphone_ends_the_conversation(visit: Visit, speaking: App) -> None:

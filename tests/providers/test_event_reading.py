@@ -310,6 +310,19 @@ async def test_sound_of_a_model_is_a_file_beside_its_text(server: Playing, name:
     assert [(file.media_type, file.data) for file in result.files] == [("audio/wav", data)] * bool(data)
 
 
+@pytest.mark.parametrize("name", SOUNDS)
+async def test_samples_come_with_the_stream(server: Playing, name: str) -> None:
+    """Whatever the pieces are, their samples together are those of the file."""
+    events, data = SOUNDS[name]
+    connection = connect(SPEC, Endpoint(f"{server.url}/v1", "none"))
+    server.play(reply(*events))
+    async with Agent(connection, limits=Limits(retries=0)) as agent:
+        run = agent.run("Hello")
+        await asyncio.wait_for(run, 60)
+    assert b"".join(piece.samples for piece in run.sound) == data[44:]
+    assert {(piece.rate, piece.channels) for piece in run.sound} <= {(24_000, 1), (16_000, 1)}
+
+
 async def test_picture_at_an_address_stays_in_the_text(server: Playing) -> None:
     odd = [{"image_url": {"url": url}} for url in ("https://a.test/b.png", "data:image/png;base64,%%", "x")]
     bubbles, result = await played(server, reply(chunk(content="Hi.", images=[*odd, None, 7]), END))

@@ -25,7 +25,7 @@ from agent.models.catalog import load_catalog
 from agent.result import RunResult
 from tests.support import dialects
 from tests.support.dialect_server import Playing, Reply
-from tests.support.media_files import PNG, WAV
+from tests.support.media_files import PNG, WAV, video
 from tests.support.replies.google_generate_content import HI, call, chunk, end, reply, text, thought, wrong
 
 KEY = "AIzaSyAVerySecretKeyOfSomebody1234567"
@@ -300,14 +300,16 @@ async def test_missing_ids_are_made_unique(server: Playing) -> None:
     assert [part["functionResponse"]["id"] for part in parts if "functionResponse" in part] == ids
 
 
-async def test_images_and_sound_are_sent_as_base64(server: Playing) -> None:
+async def test_media_are_sent_as_base64(server: Playing) -> None:
     server.play(HI)
     png, wav = BinaryContent(PNG, media_type="image/png"), BinaryContent(WAV, media_type="audio/wav")
-    await ask(server, ["See and hear:", png, wav])
+    clip = BinaryContent(video([(220, 20, 20)] * 2), media_type="video/webm")
+    await ask(server, ["See and hear:", png, wav, clip])
     assert sent(server)[0]["contents"][0]["parts"] == [
         {"text": "See and hear:"},
         {"inlineData": {"mimeType": "image/png", "data": base64.b64encode(png.data).decode()}},
         {"inlineData": {"mimeType": "audio/wav", "data": base64.b64encode(wav.data).decode()}},
+        {"inlineData": {"mimeType": "video/webm", "data": base64.b64encode(clip.data).decode()}},
     ]
 
 

@@ -320,6 +320,7 @@ MATRIX: list[tuple[str, str, str, str, str | None, int | None]] = [
     ("running answer", "subscribe", "GET", "/runs/$run/events?wait=0", None, 200),
     ("running answer", "subscribe as page", "GET", "/runs/$run/events?wait=0&format=blocks", None, 200),
     ("running answer", "subscribe as guest", "GET", "/runs/$run/events?wait=0&guest=$owner", None, 200),
+    ("running answer", "listen", "GET", "/runs/$run/sound?wait=0", None, 204),
     ("ended answer", "subscribe", "GET", "/runs/$ended/events", None, 200),
     ("ended answer", "subscribe as page", "GET", "/runs/$ended/events?format=blocks", None, 200),
     ("temporary chat", "keep", "POST", "/temporary/$temporary", None, 204),

@@ -167,6 +167,7 @@ CELLS: Mapping[tuple[str, str], tuple[str, ...] | str] = {
         "session cancel",
     ),
     ("running answer", "subscribe"): (
+        "running answer listen",
         "running answer subscribe as page",
         "ended answer subscribe",
         "ended answer subscribe as page",

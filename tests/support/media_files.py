@@ -219,16 +219,19 @@ def sound(format_: str, samples: Samples | None = None, *, rate: int = 48_000) -
     return out.getvalue()
 
 
-def video(colours: list[tuple[int, int, int]], *, size: tuple[int, int] = (320, 180)) -> bytes:
-    """Return a WebM that shows each colour for a second, with a tone."""
+def video(colours: list[tuple[int, int, int]], *, size: tuple[int, int] = (320, 180), container: str = "webm") -> bytes:
+    """Return a video that shows each colour for a second, with a tone."""
+    is_web = container in ("webm", "matroska")
     out = io.BytesIO()
-    with av.open(out, "w", format="webm") as file:
-        shown: Any = file.add_stream("libvpx", rate=5)
+    with av.open(out, "w", format=container) as file:
+        shown: Any = file.add_stream("libvpx" if is_web else "mpeg4", rate=5)
         shown.width, shown.height, shown.pix_fmt = *size, "yuv420p"
-        heard: Any = file.add_stream("libopus", rate=48_000, layout="mono")
+        heard: Any = file.add_stream("libopus" if is_web else "aac", rate=48_000, layout="mono")
         given: Any = av.AudioFrame.from_ndarray(tone(len(colours)).reshape(1, -1), "flt", "mono")
         given.sample_rate = 48_000
-        resampler = av.AudioResampler(format=heard.format.name, layout="mono", rate=48_000, frame_size=960)
+        resampler = av.AudioResampler(
+            format=heard.format.name, layout="mono", rate=48_000, frame_size=960 if is_web else 1024
+        )
         for colour in colours:
             frame = av.VideoFrame.from_ndarray(np.full((size[1], size[0], 3), colour, np.uint8), "rgb24")
             for _ in range(5):

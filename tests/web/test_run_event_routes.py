@@ -4,6 +4,7 @@ import json
 import re
 import signal
 import sqlite3
+from base64 import b64encode
 from collections.abc import Callable
 from typing import Any
 
@@ -96,6 +97,40 @@ def test_stream_beats_while_the_model_is_silent(app: App) -> None:
     with visitor.http.stream("GET", path(run)) as stream:
         said = "".join(stream.iter_text())
     assert ": ping\n\n" in said.partition("late")[0]
+
+
+SAMPLES = bytes(range(240)) * 40
+
+
+def spoken(samples: bytes) -> str:
+    """Return the command for a chunk with this sound."""
+    return "!json " + json.dumps([{"audio": {"data": b64encode(samples).decode()}}])
+
+
+def test_sound_comes_while_it_is_written(app: App, model_server: Running) -> None:
+    """Its reader has the first samples while the model is silent, and the rest after that; the answer has a file."""
+    visitor, held = HttpVisitor(app.url), marker()
+    half = len(SAMPLES) // 2
+    run = begun(app, visitor, f"{spoken(SAMPLES[:half])} !tokens 1 hold 0 {held} {spoken(SAMPLES[half:])}")
+    with visitor.http.stream("GET", f"/runs/{run}/sound") as stream:
+        assert stream.headers["content-type"] == "audio/pcm;rate=24000;channels=1"
+        pieces = stream.iter_raw()
+        heard = b""
+        while len(heard) < half:
+            heard += next(pieces)
+        assert heard == SAMPLES[:half]
+        model_server.release(held)
+        assert heard + b"".join(pieces) == SAMPLES
+    assert visitor.ask("GET", f"/runs/{run}/sound").status in (204, 404), "it has ended"
+
+
+def test_answer_without_sound_has_an_empty_one(app: App, model_server: Running) -> None:
+    visitor, held = HttpVisitor(app.url), marker()
+    run = begun(app, visitor, f"!tokens 1 hold 0 {held}")
+    assert visitor.ask("GET", f"/runs/{run}/sound?wait=0").status == 204
+    assert HttpVisitor(app.url).ask("GET", f"/runs/{run}/sound?wait=0").status == 404
+    model_server.release(held)
+    assert visitor.ask("GET", f"/runs/{run}/sound").status in (204, 404)
 
 
 def test_only_owner_reads_events(app: App) -> None:

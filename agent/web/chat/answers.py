@@ -19,6 +19,7 @@ from weakref import WeakValueDictionary
 from agent.errors import AgentError, Conflict, InputError, NotFound, StoreUnavailable
 from agent.history import HistoryStore, Note, RunEvent, UnfinishedRun
 from agent.i18n.text import LocalizedText, _
+from agent.providers.connection import SoundPiece
 from agent.providers.delta_merging import reading_each
 from agent.providers.retry import Wait
 from agent.responses import make_response, steering_id
@@ -164,6 +165,18 @@ class LiveRun:
     async def stop(self) -> None:
         """Ask for the end of the answer, for the visitor."""
         self.run.cancel("user_request")
+
+    async def sound(self) -> AsyncGenerator[SoundPiece]:
+        """Yield the sound that the model writes, from its beginning, while it is written."""
+        seen = 0
+        while await self.run.wait_for_sound(seen):
+            yield self.run.sound[seen]
+            seen += 1
+
+    @property
+    def draws(self) -> bool:
+        """True if the model answers with pictures."""
+        return self.run.spec.draws
 
     @property
     def can_steer(self) -> bool:

@@ -17,8 +17,9 @@ from agent.files.owner_files import FILE_BYTES
 from agent.files.parts import attached_text, extracted_text, text_file_of
 from agent.files.remarks import ConvertedMedia, refused
 from agent.files.transcribe import TRANSCRIPTION_MODELS, Kind, ReportProgress, Transcriber
+from agent.files.videos import Video, fit_video, read_video
 from agent.i18n.text import N_, LocalizedText, _, joined, listed, ngettext
-from agent.messages.adapt import pictures, sounds
+from agent.messages.adapt import pictures, sounds, videos
 from agent.models.catalog import ModelSpec
 from agent.system.media_types import SUFFIXES, detect_mime
 from agent.system.request_queue import acting_for
@@ -49,6 +50,7 @@ CANNOT_TAKE = {
         '{model} cannot hear sound. Remove "{name}", choose a model that can, or turn on '
         '"Extract text from images and audio" in the settings.'
     ),
+    "video": N_('{model} cannot take a whole video. Attach "{name}" again to send pictures of it, or choose a model.'),
 }
 
 
@@ -162,8 +164,8 @@ class AttachmentPlan:
     """The plan for one attachment and a model.
 
     `text` is the message for people: what is done, or why it is refused, or "". `others` are models that could take it.
-    `sent` is a quoted text, a document that was read, the image or audio in the model's format, or None. If the outcome
-    is "extracted", `sent` is stored and transcribed, and the model gets the text.
+    `sent` is a quoted text, a document that was read, the image, audio or video as the model takes it, or None. If the
+    outcome is "extracted", `sent` is stored and transcribed, and the model gets the text.
     """
 
     name: str
@@ -204,14 +206,13 @@ def refuse_excess(
             return plan
         text = LocalizedText(TRANSCRIBED_AT_ONCE, {"most": attachment_limits.transcribed, "name": plan.name})
         return AttachmentPlan(name=plan.name, outcome="refused", text=text)
-    what = "picture" if plan.sent.media_type.startswith("image/") else "sound"
+    what = {"image": "picture", "audio": "sound"}.get(plan.sent.media_type.partition("/")[0], "video")
     needs = {what: 1, "bytes": len(plan.sent.data)}
     for name, amount in needs.items():
         if remaining.get(name, amount) < amount:
             number = media_limits(spec)[name]
-            allowed = (
-                f"{number / 1e6:.0f} MB" if name == "bytes" else (pictures if name == "picture" else sounds)(number)
-            )
+            words = {"picture": pictures, "sound": sounds, "video": videos}
+            allowed = f"{number / 1e6:.0f} MB" if name == "bytes" else words[name](number)
             text = LocalizedText(TAKES_AT_ONCE, {"model": spec.label, "most": allowed, "name": plan.name})
             return AttachmentPlan(name=plan.name, outcome="refused", text=text)
     for name in remaining.keys() & needs.keys():
@@ -231,6 +232,9 @@ _OF_SEVERAL = {
     CANNOT_TAKE["audio"]: N_(
         "{model} cannot hear sound. Remove the {count} sound files, choose a model that can, or turn on "
         '"Extract text from images and audio" in the settings.'
+    ),
+    CANNOT_TAKE["video"]: N_(
+        "{model} cannot take whole videos. Attach the {count} videos again to send pictures of them, or choose a model."
     ),
     NOT_OPENED: N_("Some files can't be opened. They may be damaged, or not supported: {name}."),
     TAKES_AT_ONCE: TAKES_AT_ONCE,
@@ -429,6 +433,8 @@ async def _plan(
             return planned
         if kind not in ("image", "audio"):
             raise InputError(LocalizedText(NOT_OPENED, {"name": name}))
+        if kind == "audio" and (video := await UPLOADS.run(read_video, data)):
+            return _plan_video(name, data, video, spec, menu)
     except InputError as error:
         return AttachmentPlan(name=name, outcome="refused", text=error.text)
     is_accepted = _accepts(spec, kind)
@@ -450,6 +456,20 @@ async def _plan(
     length = [_("{seconds:.0f} s", seconds=converted.seconds)] if converted.seconds >= 1 else []
     text = _with_note(listed([*converted.done, *length]), converted)
     return AttachmentPlan(name=name, outcome="converted" if converted.done else "as it is", text=text, sent=converted)
+
+
+def _plan_video(name: str, data: bytes, video: Video, spec: ModelSpec, menu: Sequence[ModelSpec]) -> AttachmentPlan:
+    """Plan a video that is sent as a whole. A browser makes pictures of it for other models before it is attached."""
+    if not spec.video:
+        text = LocalizedText(CANNOT_TAKE["video"], {"model": spec.label, "name": name})
+        others = tuple(one for one in menu if one.video)
+        return AttachmentPlan(name=name, outcome="refused", text=text, others=others)
+    try:
+        sent = fit_video(data, video, spec)
+    except InputError as error:
+        return AttachmentPlan(name=name, outcome="refused", text=_("{name} {reason}.", name=name, reason=error.text))
+    length = [_("{seconds:.0f} s", seconds=sent.seconds)] if sent.seconds >= 1 else []
+    return AttachmentPlan(name=name, outcome="as it is", text=listed([_("sent as a whole video"), *length]), sent=sent)
 
 
 def _plan_text(name: str, data: bytes) -> AttachmentPlan | None:

@@ -123,6 +123,7 @@ class MenuEntry:
     place: Literal["local", "hosted"]
     image: bool = False
     audio: bool = False
+    video: bool = False
     reasoning: bool = False
     tools: bool = False
 
@@ -188,6 +189,7 @@ class ModelMenu:
                 place="local" if self._is_local(spec) else "hosted",
                 image=spec.image,
                 audio=spec.audio,
+                video=spec.video,
                 reasoning=spec.reasoning,
                 tools=spec.tools != "none",
             )

@@ -13,7 +13,7 @@ import gradio as gr
 from agent.files.transcribe import TRANSCRIPTION_MODELS, Kind, Transcriber
 from agent.i18n.text import LocalizedText, _, joined
 from agent.i18n.translator import ENGLISH, Translator
-from agent.models.catalog import ModelSpec, ProviderSpec
+from agent.models.catalog import ModelSpec, ProviderSpec, load_catalog
 from agent.models.weights import Status
 from agent.providers.connection import Effort, is_off, nearest
 from agent.web.chat.attachments import AttachmentPlan, file_types, media_kinds, merge_refusals, merge_usual
@@ -160,6 +160,11 @@ def composer_for_model(
     kinds = media_kinds(spec, extract_text=extract_text)
     takes = f'data-takes="{" ".join(kinds)}" data-accept="{",".join(file_types(kinds))}"'
     takes += " data-hears" if spec.audio else ""
+    takes += " data-speaks" if spec.speaks else ""
+    if spec.video:
+        provider = load_catalog().providers[spec.provider]
+        takes += f' data-video="{" ".join(provider.video_types)}"'
+        takes += f' data-video-bytes="{provider.max_video_bytes}" data-video-seconds="{provider.max_video_seconds}"'
     return {widgets.about: f"<p {takes}>{about}</p>"}
 
 

@@ -258,6 +258,8 @@ SCRIPTS = {
     "annotate_undo": N_("Undo"),
     "annotate_cancel": N_("Cancel"),
     "annotate_done": N_("Attach"),
+    "film_whole": N_("{name} is sent as a whole video."),
+    "film_over": N_("This model takes a whole video of at most {most}, and {name} is over that."),
     "film_parts": N_("{name} is sent as {count} pictures with their times, and its sound."),
     "film_pictures": N_(
         "{name} is sent as {count} pictures with their times. It has no sound that this browser can read."
@@ -285,6 +287,7 @@ SCRIPTS = {
     "place_hosted": N_("Hosted"),
     "ability_image": N_("Images"),
     "ability_audio": N_("Audio"),
+    "ability_video": N_("Video"),
     "ability_tools": N_("Tools"),
     "ability_reasoning": N_("Reasoning"),
     "options": N_("Options for the next message"),
@@ -320,6 +323,7 @@ VOICE = {
     "go_on": N_("Go on"),
     "stop": N_("Stop reading"),
     "speed": N_("Speed"),
+    "by_model": N_("The model itself speaks."),
     "by_server": N_("This server speaks."),
     "by_provider": N_("{name} speaks, and gets the text."),
     "by_computer": N_("A voice of this computer speaks."),
@@ -332,6 +336,8 @@ VOICE = {
     "thinking": N_("Thinking…"),
     "speaking": N_("Speaking…"),
     "interrupt": N_("Interrupt"),
+    "kept": N_("{why} Your recording is kept."),
+    "again": N_("Try again"),
     "end": N_("End the conversation"),
     "ended": N_("The microphone is off."),
 }

@@ -491,19 +491,18 @@ function offerVoice() {
   editor.place("voice", opener);
 }
 
-// A model gets a video as pictures with their times, and its sound. film.js makes them, in the browser.
+// A model gets a video as a whole, or as pictures with their times and its sound. film.js makes them, in the browser.
 function takeFilms() {
   document.addEventListener("composer:attach", (event) => {
-    const { takes = "" } = $("#about [data-takes]")?.dataset ?? {}, { files } = event.detail;
+    const about = { ...$("#about [data-takes]")?.dataset }, { files } = event.detail;
     const films = files.filter(({ type }) => type.startsWith("video/"));
-    const wanted = { pictures: takes.includes("image"), sound: takes.includes("audio") };
-    if (!films.length || !(wanted.pictures || wanted.sound)) return; // the server says why
+    if (!films.length || !(about.takes || about.video)) return; // the server says why
     event.preventDefault();
     const rest = files.filter((one) => !films.includes(one));
     if (rest.length) editor.attach(rest);
     const film = late("film");
     film.catch(() => hint(said.chats_failed));
-    for (const one of films) editor.files.expect(one.name, film.then(({ partsOf }) => partsOf(one, wanted)));
+    for (const one of films) editor.files.expect(one.name, film.then(({ partsOf }) => partsOf(one, about)));
   });
 }
 

@@ -174,7 +174,7 @@ const show = (view) => {
   draw();
   if (isOpened || (begins && isMine)) transcript?.toEnd();
   if (begins) follow(live, isMine);
-  if (begins && isMine && ofAll?.getItem("aloud") && !$("#voice:not([hidden])[data-mode=thinking]")) speak("", live);
+  if (begins && isMine && (ofAll?.getItem("aloud") || $("#about [data-speaks]")) && !$("#voice:not([hidden])[data-mode=thinking]")) speak("", live);
 };
 
 // Reads an answer aloud.

@@ -3,7 +3,7 @@
 import { answer, call } from "./gradio.js";
 import { $, hint, load, make, said } from "./shared.js";
 
-const ABILITIES = ["image", "audio", "tools", "reasoning"], ROOM = 480, ENOUGH = 320, PAGE = 8;
+const ABILITIES = ["image", "audio", "video", "tools", "reasoning"], ROOM = 480, ENOUGH = 320, PAGE = 8;
 const search = make("input", { type: "text", role: "combobox", "aria-label": said.models_search, "aria-controls": "model-list",
   "aria-expanded": "true", "aria-autocomplete": "list", autocomplete: "off", autocapitalize: "off",
   spellcheck: false, maxlength: "300", enterkeyhint: "go" });

@@ -7,7 +7,7 @@ import { keepDraft } from "./chats.js";
 import { addressOf, ask, post, request, stream } from "./network.js";
 import { $, box, button, editor, hint, language, make, ofAll, root, said, shown } from "./shared.js";
 
-const SPEEDS = [1, 1.25, 1.5, 2, 0.75], VOICES_MS = 1500, SAID_S = 20;
+const SPEEDS = [1, 1.25, 1.5, 2, 0.75], VOICES_MS = 1500, SAID_S = 20, AHEAD_S = 0.1;
 const { SpeechRecognition = /** @type {any} */ (globalThis).webkitSpeechRecognition } = /** @type {any} */ (globalThis);
 const fill = (text, values) => Object.entries(values).reduce((all, [name, value]) => all.replace(`{${name}}`, () => value), text);
 
@@ -20,9 +20,9 @@ const facts = () => (asked ??= request("/voice").catch((error) => {
 
 // The panel above the composer: what the voice does, which voice speaks or where the sound goes, and its buttons.
 const state = make("p", { class: "state", role: "status" }), note = make("p", { class: "note", role: "status" });
-const pause = button("pause", ""), speed = button("speed", ""), halt = button("halt", ""), end = button("end", "");
+const again = button("again", ""), pause = button("pause", ""), speed = button("speed", ""), halt = button("halt", ""), end = button("end", "");
 const panel = make("section", { id: "voice", "aria-label": said.hands_free, hidden: true },
-  make("i", { "aria-hidden": "true" }), make("div", {}, state, note), pause, speed, halt, end);
+  make("i", { "aria-hidden": "true" }), make("div", {}, state, note), again, pause, speed, halt, end);
 $("#dock").before(panel);
 
 let reading = /** @type {any} */ (undefined); // the answer that is read aloud
@@ -43,7 +43,10 @@ const draw = (texts) => {
   speed.setAttribute("aria-label", `${texts.speed}: ${speed.textContent}`);
   halt.textContent = talk ? texts.interrupt : texts.stop;
   end.textContent = texts.end;
-  for (const one of [pause, speed]) one.hidden = Boolean(talk);
+  again.textContent = texts.again;
+  again.hidden = !talk?.kept.length || mode !== "listening";
+  pause.hidden = Boolean(talk);
+  speed.hidden = Boolean(talk || reading?.isOwn);
   halt.hidden = Boolean(talk) && !["thinking", "speaking"].includes(mode);
   end.hidden = !talk;
 };
@@ -52,6 +55,7 @@ pause.addEventListener("click", () => reading?.pause());
 speed.addEventListener("click", () => reading?.faster());
 halt.addEventListener("click", () => (talk ? talk.interrupt() : reading?.stop()));
 end.addEventListener("click", () => talk?.end());
+again.addEventListener("click", () => talk?.send(...talk.kept.splice(0)));
 const HAS_ESCAPE = "#chat form, .artifact, #find, .settings .content"; // where the key cancels or closes something else
 addEventListener("keydown", (event) => {
   if (event.key !== "Escape" || event.isComposing || event.defaultPrevented || (!talk && !reading) || event.target.closest?.(HAS_ESCAPE) || document.querySelector("dialog[open], [popover=auto]:popover-open")) return;
@@ -60,12 +64,14 @@ addEventListener("keydown", (event) => {
 }, true);
 for (const left of ["chat-opening", "own-data-deleted"]) document.addEventListener(left, () => leave());
 addEventListener("pagehide", () => leave());
+document.addEventListener("composer:stop", () => own?.stop());
 // A recording hears the same words.
 document.addEventListener("click", ({ target }) => /** @type {any} */ (target).closest?.("#composer .microphone-button") && talk?.end(), true);
 const leave = () => {
   readings += 1;
   talk?.end();
   reading?.stop();
+  own?.stop();
   dictation?.drop();
 };
 
@@ -234,6 +240,70 @@ class Reader {
   }
 }
 
+/** Plays the sound that the model itself writes, while it comes. It has what a reader of texts has. */
+class OwnSound {
+  control = new AbortController();
+  turn = "";
+  told = 1; // there is something to hear
+  isOwn = true;
+  isPaused = false;
+  context = /** @type {any} */ (undefined);
+
+  constructor(texts) {
+    this.texts = texts;
+  }
+
+  pause() {
+    this.isPaused = !this.isPaused;
+    this.isPaused ? this.context.suspend() : this.context.resume();
+    draw(this.texts);
+  }
+
+  stop() {
+    this.control.abort();
+    this.context?.close();
+    this.context = undefined;
+  }
+
+  /** Play it. Says whether there was any. @param {string} url of the events of the answer @param {() => void} begins */
+  async play(url, begins) {
+    const { control: { signal } } = this, isOver = new Promise((then) => signal.addEventListener("abort", () => then(undefined)));
+    const answer = await fetch(addressOf(`/${url.split("?")[0].replace(/events$/, "sound")}`), { signal, cache: "no-store" }).catch(() => undefined);
+    const [, rate, channels] = /rate=(\d+);channels=(\d+)/.exec(answer?.headers.get("content-type") ?? "")?.map(Number) ?? [];
+    if (!rate || !channels || !answer?.body || answer.status !== 200) return false;
+    const context = this.context = new AudioContext();
+    begins();
+    if (context.state === "suspended" && !navigator.userActivation?.hasBeenActive) return hint(this.texts.cannot_play), true;
+    let at = 0, rest = new Uint8Array(), last = /** @type {AudioBufferSourceNode | undefined} */ (undefined);
+    const heard = () => new Promise((then) => last?.addEventListener("ended", then));
+    const chunks = answer.body.getReader();
+    try {
+      for (let { value, done } = await chunks.read(); !done; { value, done } = await chunks.read()) {
+        const bytes = new Uint8Array(rest.length + value.length), frame = 2 * channels;
+        bytes.set(rest);
+        bytes.set(value, rest.length);
+        const count = Math.floor(bytes.length / frame), samples = new DataView(bytes.buffer);
+        rest = bytes.slice(count * frame);
+        if (!count) continue;
+        const piece = context.createBuffer(channels, count, rate);
+        for (let channel = 0; channel < channels; channel++) {
+          const into = piece.getChannelData(channel);
+          for (let n = 0; n < count; n++) into[n] = samples.getInt16(n * frame + 2 * channel, true) / 32768;
+        }
+        last = Object.assign(context.createBufferSource(), { buffer: piece });
+        last.connect(context.destination);
+        at = Math.max(at, context.currentTime + AHEAD_S);
+        last.start(at);
+        at += piece.duration;
+      }
+      if (last) await Promise.race([heard(), isOver]);
+    } catch {
+      // it was stopped, or the network is gone: the answer has the whole sound later
+    }
+    return true;
+  }
+}
+
 /** Give the text of a running answer to `got` as the model writes it. Says whether its end has come. */
 const follow = async (url, got, signal) => {
   const parts = /** @type {{type: string, text: string}[]} */ ([]);
@@ -261,17 +331,43 @@ const follow = async (url, got, signal) => {
 };
 const textOf = async (turn) => (await ask(`/${shown.conversation}/messages/${encodeURIComponent(turn)}/text`)).answer;
 
+let own = /** @type {OwnSound | undefined} */ (undefined), speaks = false; // the sound that may come, and whether the last answer had some
+/** Play what the model of a running answer says itself, in place of a voice that reads. Says whether it says something. */
+const hearOwn = async (turn, url, texts) => {
+  if (!$("#about [data-speaks]")) return false;
+  own?.stop();
+  const mine = own = Object.assign(new OwnSound(texts), { turn });
+  const isHeard = await mine.play(url, () => {
+    reading?.stop();
+    reading = mine;
+    tell(texts.by_model);
+    if (talk) Object.assign(talk, { reader: mine, state: "speaking" });
+    draw(texts);
+  });
+  const wasStopped = mine.control.signal.aborted;
+  if (!wasStopped) speaks = isHeard;
+  mine.stop();
+  if (own === mine) own = undefined;
+  if (reading === mine) reading = undefined;
+  draw(texts);
+  return isHeard || wasStopped;
+};
+
 /** Read the answer of a turn aloud, while it is written or later. Says when it was read, or stopped. @param {string} turn @param {string} [url] */
 export async function read(turn, url) {
   const lastTurn = () => shown.turns.at(-1)?.id;
   const isSame = reading && (reading.turn || lastTurn()) === turn;
   const press = ++readings;
   reading?.stop();
+  own?.stop();
   if (isSame && !url) return; // a second press stops it
   Object.assign(player, { src: silent }).play().catch(() => {}); // while the press of the button counts
   const known = await facts();
   if (!known || press !== readings) return;
   tell("");
+  const heardOwn = url ? hearOwn(turn, url, known.said) : Promise.resolve(false);
+  if (url && (speaks || !(talk || ofAll?.getItem("aloud"))) && (await heardOwn)) return;
+  if (press !== readings || (url && !talk && !ofAll?.getItem("aloud"))) return;
   const mine = reading = new Reader(known, (isHeard) => {
     if (isHeard && talk?.reader === mine) talk.state = "speaking";
     draw(known.said);
@@ -294,6 +390,7 @@ export async function read(turn, url) {
   if (reading === mine) reading = undefined;
   if (!mine.told && !signal.aborted) hint(known.said.no_text);
   draw(known.said);
+  if (url) await heardOwn;
 }
 
 // Dictation
@@ -447,6 +544,7 @@ class Talk {
   isSent = false; // the next answer that begins is the one to read
   isOnWay = false; // the page has begun to send
   isStored = false;
+  kept = /** @type {File[]} */ ([]); // recordings that could not be written down
   control = new AbortController();
   reader = /** @type {any} */ (undefined);
 
@@ -517,15 +615,15 @@ class Talk {
     if (found === "ends" && this.state === "listening") this.send(new File([ear.take()], "speech.wav", { type: "audio/wav" }));
   }
 
-  /** Send what was said: words, or the sound. @param {string | File} what */
-  async send(what) {
-    const { way } = this, isFile = what instanceof File;
+  /** Send what was said: words, or sounds. @param {(string | File)[]} what */
+  async send(...what) {
+    const { way } = this, isWritten = way === "server" && what.some((one) => one instanceof File);
     const round = ++this.round, isOver = () => talk !== this || round !== this.round;
     this.turn("thinking");
     try {
-      const text = !isFile ? what : way === "server" ? await words(what) : "";
+      if (isWritten) what = await this.written(what);
       if (isOver()) return;
-      isFile && !text ? editor.files.attach([what], true) : insert(text);
+      for (const one of what) one instanceof File ? editor.files.attach([one], true) : insert(one);
       if (editor.isRunning()) $("#composer .stop-button").click();
       const [, isStored] = await Promise.all([idle(), editor.files.settled()]);
       if (isOver()) return; // it stays in the composer
@@ -537,8 +635,24 @@ class Talk {
     } catch ({ message }) {
       if (isOver()) return;
       this.turn("listening");
-      tell(message);
+      tell(this.kept.length ? fill(this.known.said.kept, { why: message }) : message);
     }
+  }
+
+  /** Let the server write these sounds down, one after the other. A failure keeps those that it has not written. */
+  async written(what) {
+    const texts = /** @type {any[]} */ ([]);
+    for (const [n, one] of what.entries()) {
+      try {
+        texts.push(await words(one));
+      } catch (error) {
+        const isSilent = error.message === this.known.said.nothing, isLast = n === what.length - 1;
+        if (!isSilent) this.kept.push(...what.slice(n));
+        if (!texts.length && (!isSilent || isLast)) throw error;
+        if (!isSilent) break;
+      }
+    }
+    return texts;
   }
 
   /** Look at what the chat shows: read an answer that begins aloud. */
@@ -576,6 +690,8 @@ class Talk {
     this.control.abort();
     this.reader?.stop();
     this.release();
+    if (this.kept.length) why ??= fill(this.known.said.attached, { why: "" }).trim();
+    for (const file of this.kept.splice(0)) keepSound(file);
     const hadFocus = panel.contains(document.activeElement);
     draw(this.known.said);
     if (hadFocus) $("#composer .voice-button")?.focus();

@@ -66,6 +66,7 @@ class Transcript(gr.HTML):
         "ended": N_("The program has ended."),
         "noOutput": N_("The program has ended without any output."),
         "runFailed": N_("The program has failed."),
+        "noPackage": N_("Python has no package “{name}” on this page. The owner of the page can add it."),
         "stopped": N_("The program was stopped."),
         "tooMuch": N_("The program was stopped, because it wrote too much."),
         "cutOutput": N_("The rest of the output is not shown."),

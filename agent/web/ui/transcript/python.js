@@ -150,6 +150,8 @@ class Program {
       this.error = said.error.trim().slice(-MOST_ERROR);
       return this.add(`${this.error}\n`);
     }
+    const missing = /^ModuleNotFoundError: .*?'([\w.]+)'/m.exec(this.error)?.[1];
+    if (said?.ends && missing) return this.end(labels.noPackage.replace("{name}", () => missing));
     if (said?.ends) this.end(this.error ? labels.runFailed : this.written.trim() || this.made.childElementCount ? labels.ended : labels.noOutput);
   }
 
