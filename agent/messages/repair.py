@@ -92,7 +92,7 @@ FILE_BYTES = 3000
 """The bytes that a file counts among texts: about a thousand tokens."""
 
 SECOND_BYTES, VIDEO_BYTES = 900, 60_000
-"""The bytes that a second of a video counts, and the most that a video does: servers take fewer pictures of long ones."""
+"""The bytes that a second of a video counts, and the most for a video: servers take fewer pictures of long ones."""
 PAGE_BYTES = 6000
 """The bytes that a page of a PDF counts, which a provider reads as text and as a picture: about two thousand tokens."""
 BYTES_OF_PAGE = 50_000
