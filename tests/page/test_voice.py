@@ -171,7 +171,7 @@ def test_reading_pauses_and_stops(visit: Visit, speaking: App, server: Running) 
     visitor.wait_for_requests(held)
     held[0].continue_()
     panel(visitor).get_by_role("button", name="Speed: 1").click()
-    assert spoken(server).count("A long answer that is pressed twice.") == 1, "one reader reads"
+    becomes(1, lambda: spoken(server).count("A long answer that is pressed twice."))  # one reader reads
     visitor.page.unroute("**/voice")
     panel(visitor).get_by_role("button", name="Pause").click()
     expect(panel(visitor).locator(".state")).to_have_text("Paused")
@@ -389,7 +389,8 @@ def test_stop_ends_the_sound_of_the_model(way: str, visit: Visit, own: App, serv
         visitor.page.keyboard.press("Escape")
     expect(panel(visitor)).to_be_hidden()
     server.release(f"STOP{way}")
-    expect(visitor.chat.locator("audio")).to_have_count(1)
+    expect(visitor.page.locator("#composer .submit-button")).to_be_visible()
+    expect(visitor.chat.locator("audio")).to_have_count(1 if way == "reading" else 0)  # else the answer is stopped, too
 
 
 def test_refused_microphone_ends_the_conversation(visit: Visit, speaking: App) -> None:

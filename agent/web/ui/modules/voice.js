@@ -34,7 +34,7 @@ const draw = (texts) => {
   panel.hidden = !mode;
   panel.dataset.mode = mode;
   if (!mode) return;
-  const isPaused = Boolean(reading?.isPaused), now = talk ? texts[mode] ?? said.composer[mode] : isPaused ? texts.paused : texts.reading;
+  const isPaused = Boolean(reading?.isPaused), now = talk ? texts[mode] ?? said.composer[mode] : isPaused ? texts.paused : reading?.isOwn ? texts.speaking : texts.reading;
   if (state.textContent !== now) state.textContent = now;
   panel.setAttribute("aria-label", talk ? said.hands_free : said.aloud);
   pause.textContent = isPaused ? texts.go_on : texts.pause;
@@ -248,10 +248,7 @@ class OwnSound {
   isOwn = true;
   isPaused = false;
   context = /** @type {any} */ (undefined);
-
-  constructor(texts) {
-    this.texts = texts;
-  }
+  texts = /** @type {any} */ (undefined);
 
   pause() {
     this.isPaused = !this.isPaused;
@@ -265,14 +262,15 @@ class OwnSound {
     this.context = undefined;
   }
 
-  /** Play it. Says whether there was any. @param {string} url of the events of the answer @param {() => void} begins */
+  /** Play it. Says whether there was any. @param {string} url of the events of the answer @param {() => Promise<any>} begins that returns the sentences */
   async play(url, begins) {
     const { control: { signal } } = this, isOver = new Promise((then) => signal.addEventListener("abort", () => then(undefined)));
     const answer = await fetch(addressOf(`/${url.split("?")[0].replace(/events$/, "sound")}`), { signal, cache: "no-store" }).catch(() => undefined);
     const [, rate, channels] = /rate=(\d+);channels=(\d+)/.exec(answer?.headers.get("content-type") ?? "")?.map(Number) ?? [];
     if (!rate || !channels || !answer?.body || answer.status !== 200) return false;
+    this.texts = await begins();
+    if (!this.texts || signal.aborted) return true;
     const context = this.context = new AudioContext();
-    begins();
     if (context.state === "suspended" && !navigator.userActivation?.hasBeenActive) return hint(this.texts.cannot_play), true;
     let at = 0, rest = new Uint8Array(), last = /** @type {AudioBufferSourceNode | undefined} */ (undefined);
     const heard = () => new Promise((then) => last?.addEventListener("ended", then));
@@ -333,23 +331,26 @@ const textOf = async (turn) => (await ask(`/${shown.conversation}/messages/${enc
 
 let own = /** @type {OwnSound | undefined} */ (undefined), speaks = false; // the sound that may come, and whether the last answer had some
 /** Play what the model of a running answer says itself, in place of a voice that reads. Says whether it says something. */
-const hearOwn = async (turn, url, texts) => {
+const hearOwn = async (turn, url) => {
   if (!$("#about [data-speaks]")) return false;
   own?.stop();
-  const mine = own = Object.assign(new OwnSound(texts), { turn });
-  const isHeard = await mine.play(url, () => {
+  const mine = own = Object.assign(new OwnSound(), { turn });
+  const isHeard = await mine.play(url, async () => {
+    const { said: texts } = (await facts()) ?? {};
+    if (!texts || mine.control.signal.aborted) return undefined;
     reading?.stop();
     reading = mine;
     tell(texts.by_model);
     if (talk) Object.assign(talk, { reader: mine, state: "speaking" });
     draw(texts);
+    return texts;
   });
   const wasStopped = mine.control.signal.aborted;
   if (!wasStopped) speaks = isHeard;
   mine.stop();
   if (own === mine) own = undefined;
   if (reading === mine) reading = undefined;
-  draw(texts);
+  if (mine.texts) draw(mine.texts);
   return isHeard || wasStopped;
 };
 
@@ -362,12 +363,11 @@ export async function read(turn, url) {
   own?.stop();
   if (isSame && !url) return; // a second press stops it
   Object.assign(player, { src: silent }).play().catch(() => {}); // while the press of the button counts
-  const known = await facts();
+  const heardOwn = url ? hearOwn(turn, url) : Promise.resolve(false), isWanted = !url || talk || ofAll?.getItem("aloud");
+  if (url && (speaks || !isWanted) && (await heardOwn)) return;
+  const known = isWanted && (await facts());
   if (!known || press !== readings) return;
   tell("");
-  const heardOwn = url ? hearOwn(turn, url, known.said) : Promise.resolve(false);
-  if (url && (speaks || !(talk || ofAll?.getItem("aloud"))) && (await heardOwn)) return;
-  if (press !== readings || (url && !talk && !ofAll?.getItem("aloud"))) return;
   const mine = reading = new Reader(known, (isHeard) => {
     if (isHeard && talk?.reader === mine) talk.state = "speaking";
     draw(known.said);
