@@ -186,6 +186,23 @@ def test_answer_is_shared_as_a_picture(app: App, visit: Visit) -> None:
     assert saving.value.path().read_bytes().startswith(b"\x89PNG")
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
+    page.emulate_media(color_scheme="dark")
+    visitor.chat.get_by_role("button", name="Share as a picture").click()
+    expect(picture).to_have_js_property("naturalWidth", 1440)
+    visitor.shot("picture-dark")
+    ground, ink = picture.evaluate(
+        """async (image) => {
+          const canvas = new OffscreenCanvas(image.naturalWidth, image.naturalHeight);
+          const context = canvas.getContext("2d");
+          context.drawImage(image, 0, 0);
+          const { data } = context.getImageData(0, canvas.height - 300, canvas.width, 300);
+          const light = [...data].filter((_, n) => n % 4 === 0);
+          return [light[0], Math.max(...light.slice(0, 100000))];
+        }"""
+    )
+    assert ground < 60 < 150 < ink
+    page.keyboard.press("Escape")
+    page.emulate_media(color_scheme="light")
 
 
 def test_page_offers_to_duplicate_its_space_alone(app: App, start_app: Callable[..., App], visit: Visit) -> None:

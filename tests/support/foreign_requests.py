@@ -168,7 +168,7 @@ def at_work(app: App, server: Running, first: HttpVisitor) -> Iterator[Scene]:
     event = first.begin(long).json["event_id"]
     server.wait_for(lambda journal: any(long in str(line["body"]) and line["sent"] > 3 for line in journal))
     assert first.cookie is not None
-    folder = first.ask("POST", "/folders", json={"name": word, "instructions": word}).json["id"]
+    drawer = first.ask("POST", "/folders", json={"name": word, "instructions": word}).json["id"]
     owner = owner_in(first.cookie)
     kept = next((app.folder / "data" / "media" / owner).glob("*.png"))
     hits = first.ask("GET", f"/conversations?q={word}").json["hits"]
@@ -191,7 +191,7 @@ def at_work(app: App, server: Running, first: HttpVisitor) -> Iterator[Scene]:
         "chat": str(first.chat),
         "look": str(first.number_of("look")),
         "temporary": temporary,
-        "folder": folder,
+        "drawer": drawer,
         "answer": answer,
     }
     made = Scene(first, late, word, ids, app, server, long)
@@ -289,11 +289,11 @@ MATRIX: list[tuple[str, str, str, str, str | None, int | None]] = [
     ("message", "vote over http", "POST", "/conversations/$quiet/messages/$message/vote", '{"choice": "0"}', 409),
     ("conversation", "move", "PATCH", "/conversations/$quiet", '{"folder": ""}', None),
     ("list", "folders", "GET", "/folders?guest=$owner&owner=$owner", None, 200),
-    ("list", "folder", "GET", "/conversations?folder=$folder", None, 200),
-    ("list", "folder begin", "POST", "/conversations", '{"text": "!text pear", "folder": "$folder"}', None),
-    ("list", "folder add", "POST", "/folders?guest=$owner&owner=$owner", "{}", None),
-    ("list", "folder change", "PATCH", "/folders/$folder", '{"name": "$marker"}', None),
-    ("list", "folder delete", "DELETE", "/folders/$folder", None, None),
+    ("list", "folder", "GET", "/conversations?folder=$drawer", None, 200),
+    ("list", "folder begin", "POST", "/conversations", '{"text": "!text pear", "folder": "$drawer"}', None),
+    ("list", "folder add", "POST", "/folders?guest=$owner&owner=$owner", '{"name": "Mine"}', None),
+    ("list", "folder change", "PATCH", "/folders/$drawer", '{"name": "Mine"}', None),
+    ("list", "folder delete", "DELETE", "/folders/$drawer", None, None),
     ("list", "votes", "GET", "/votes?guest=$owner&owner=$owner", None, 200),
     ("message", "answer over http", "POST", "/conversations/$quiet/messages/$message/answer", '{"text": "Mine"}', None),
     ("message", "copy over http", "POST", "/conversations/$quiet/messages/$message/copy", "{}", None),

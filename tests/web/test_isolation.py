@@ -277,6 +277,11 @@ OWNER_STEPS: list[tuple[str, ...]] = [
     # a request, and what shows that it was carried out; the last ones end what the others need
     ("conversation pin", '"pinned":true'),
     ("conversation rename", '"title":"Mine"'),
+    ("conversation move", '"title":"'),
+    ("list folder add", '"name":"Mine"'),
+    ("list folder change", '"name":"Mine"'),
+    ("list folder begin", '"run":"'),
+    ("list folder delete", ""),
     ("suspended run rename", '"title":"Mine"'),
     ("temporary chat rename", '"title":"Mine"'),
     ("link create", '"path":"/s/'),

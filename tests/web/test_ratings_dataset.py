@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ async def test_last_ratings_reach_the_dataset(hub: Hub, tmp_path: Path, server: 
     async with running_app(tmp_path / "app", server.base_url, ratings_dataset=NAME) as app:
         await app.state.conversations.models.local.ready()
         cookie = (await asked(app, "GET", "/")).cookie
-        about = {"waits": True, "cookie": cookie, "content_type": b"application/json"}
+        about: dict[str, Any] = {"waits": True, "cookie": cookie, "content_type": b"application/json"}
         begun = await asked(app, "POST", "/conversations", body=b'{"text": "!text A secret."}', **about)
         chat = f"/conversations/{json.loads(begun.text)['conversation']}"
         await app.state.conversations.live_runs.close(60)

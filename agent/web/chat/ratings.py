@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 from agent.errors import Limited
 from agent.history import new_id, now
@@ -20,6 +20,8 @@ from agent.web.chat.transcript import ConversationTurn
 from agent.web.chat.turns import answer_text
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from huggingface_hub import CommitScheduler
 
 MOST_BYTES = 100_000_000
@@ -73,7 +75,7 @@ class RatingsDataset:
             return
         try:
             async with asyncio.timeout(LAST_SECONDS):
-                await asyncio.wrap_future(self._scheduler.trigger())
+                await asyncio.wrap_future(cast("Future[object]", self._scheduler.trigger()))
         except Exception as error:
             log.warning("the last ratings were not pushed; a start with the same folder pushes them: %r", error)
         finally:

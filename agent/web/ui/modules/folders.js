@@ -97,6 +97,7 @@ const folderOf = (id) => all.find((one) => one.id === id);
 const title = make("h2", { id: "folder-title", dir: "auto" }), body = make("div"), state = make("p", { role: "status" });
 const dialog = make("dialog", { id: "folder", "aria-labelledby": "folder-title" }, title, body);
 document.body.append(dialog);
+body.addEventListener("input", () => (state.textContent = ""));
 const show = (text, ...children) => {
   title.textContent = text;
   state.textContent = "";

@@ -9,11 +9,12 @@ const SKIPPED = "button, summary, .tools, [data-own], .caption, footer, iframe, 
 const BLOCKS = "p, h1, h2, h3, h4, h5, h6, ul, ol, li, pre, table, blockquote, hr, div, section, dl, dt, dd, figure, img, details, math[display=block]";
 const WORDS = /\n|[^\S\n]+|[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]|[^\s\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]+/g;
 const OPENS = /^[\u300c\u300e\uff08\u300a]/; // the other signs of these scripts may not begin a line
+const RIGHT = /[\u0590-\u08ff\ufb1d-\ufefc]/; // letters of Hebrew, Arabic and their neighbours
 const CLEAR = "rgba(0, 0, 0, 0)";
 const pen = make("canvas").getContext("2d");
 /**
- * What is drawn so far, from the top to the bottom: `y` is where the next block begins.
- * @typedef {{y: number, drawn: ((context: CanvasRenderingContext2D) => void)[]}} Sheet
+ * What is drawn so far, from the top to the bottom: `y` is where the next block begins, and `style` that of the turn.
+ * @typedef {{y: number, drawn: ((context: CanvasRenderingContext2D) => void)[], style: CSSStyleDeclaration}} Sheet
  * @typedef {{text: string, font: string, colour: string, size: number, keeps: boolean, up: number, ground: string, rule: number | undefined}} Piece
  */
 
@@ -47,7 +48,7 @@ const pieces = (node, found = []) => {
   const ground = code && !code.closest("pre") ? getComputedStyle(code).backgroundColor : CLEAR;
   const like = { font: fontOf(style), colour: style.color, size, keeps, up: element.closest("sup") ? size * 0.45 : 0, ground, rule };
   const add = (text, more = {}) => text && found.push({ ...like, text, ...more });
-  if (node instanceof Text) add(keeps ? node.data : node.data.replace(/\s+/g, " "));
+  if (node instanceof Text) add(keeps ? node.data.replaceAll("\t", "    ") : node.data.replace(/\s+/g, " "));
   else if (element.matches("br")) add("\n", { keeps: true });
   else if (element.matches("math")) add(element.getAttribute("alttext") ?? element.textContent, { font: `italic ${style.fontSize} serif` });
   else if (element instanceof HTMLImageElement) add(element.alt);
@@ -89,9 +90,11 @@ const linesOf = (all, most) => {
 };
 /** Draws lines. Returns their height. @param {Sheet} sheet */
 const drawLines = (sheet, lines, { x, y, width, style }) => {
-  const isRight = style.direction === "rtl", height = heightOf(style), { textAlign: align } = style;
-  const share = align === "center" ? 0.5 : align === "right" || align === "end" || (isRight && align !== "left") ? 1 : 0;
+  const height = heightOf(style), { direction, unicodeBidi, textAlign: align } = style;
   lines.forEach((line, number) => {
+    const first = unicodeBidi === "plaintext" && /\p{L}/u.exec(line.map(({ text }) => text).join(""))?.[0];
+    const isRight = first ? RIGHT.test(first) : direction === "rtl";
+    const share = align === "center" ? 0.5 : align === "right" || align === "end" || (isRight && align !== "left") ? 1 : 0;
     let at = x + Math.max(0, width - lineWidth(line)) * share;
     const base = y + (number + 0.5) * height;
     for (const { piece, text, width: wide } of isRight ? [...line].reverse() : line) {
@@ -123,8 +126,7 @@ const code = (sheet, element, x, width) => {
   note(sheet, title, x + PAD, top + 16, 12);
 };
 const note = (sheet, text, x, y, size) => sheet.drawn.push((context) => {
-  const { color, fontFamily } = getComputedStyle(document.body);
-  Object.assign(context, { font: `500 ${size}px ${fontFamily}`, fillStyle: color, globalAlpha: 0.68, direction: "ltr" });
+  Object.assign(context, { font: `500 ${size}px ${sheet.style.fontFamily}`, fillStyle: sheet.style.color, globalAlpha: 0.68, direction: "ltr" });
   context.fillText(text, x, y);
   context.globalAlpha = 1;
 });
@@ -194,7 +196,7 @@ function flow(sheet, element, x, width) {
       continue;
     }
     end();
-    if (isHidden(node) || !(node.textContent?.trim() || node.matches("hr, img") || $("img", node))) continue;
+    if (isHidden(node) || !(node.textContent?.trim() || node.matches("hr, img") || $("hr, img", node))) continue;
     space(spaceAbove(node));
     if (node.localName === "math") paragraph(sheet, [node], x, width, element);
     else (DRAWN[node.tagName] ?? flow)(sheet, node, x, width);
@@ -213,16 +215,20 @@ const question = (sheet, bubble) => {
   sheet.y += 10;
 };
 
+const groundOf = (element) => {
+  const { backgroundColor: ground } = getComputedStyle(element);
+  return ground !== CLEAR || !element.parentElement ? ground : groundOf(element.parentElement);
+};
 /** A canvas with the turn, and with a line below it. @param {Element} turn @param {string} foot */
 export function canvasOf(turn, foot) {
-  const sheet = /** @type {Sheet} */ ({ y: EDGE, drawn: [] });
+  const sheet = /** @type {Sheet} */ ({ y: EDGE, drawn: [], style: getComputedStyle(turn) });
   for (const bubble of turn.querySelectorAll("article.mine > .bubble")) question(sheet, bubble);
   for (const bubble of turn.querySelectorAll("article.answer > .bubble:not([data-kind=reasoning], [data-kind=tool_call])")) {
     sheet.y += 8;
     flow(sheet, bubble, EDGE, WIDTH - 2 * EDGE);
   }
   const isCut = sheet.y > MOST, end = Math.min(sheet.y, MOST), height = Math.ceil(end + 64);
-  const { backgroundColor: ground } = getComputedStyle(document.body);
+  const ground = groundOf(turn);
   const canvas = make("canvas", { width: WIDTH * SCALE, height: height * SCALE }), context = canvas.getContext("2d");
   context.scale(SCALE, SCALE);
   Object.assign(context, { fillStyle: ground, textBaseline: "middle", textAlign: "left" });
@@ -242,7 +248,7 @@ export function canvasOf(turn, foot) {
 /** Show the picture of a turn in a dialog, where it can be copied and saved. @param {string} id */
 export async function share(id) {
   const turn = $(`#chat [data-turn="${CSS.escape(id)}"]`);
-  const names = [$("#chats .brand"), $(".caption .model", turn)].map((one) => one?.textContent.trim());
+  const names = [$("#chats .brand"), $(".caption .model", turn)].map((one) => one?.textContent.replace(/[\s·]+$/, ""));
   const canvas = canvasOf(turn, [...names, new Date().toLocaleDateString(language, { dateStyle: "medium" })].filter(Boolean).join(" · "));
   const blob = await /** @type {Promise<Blob | null>} */ (new Promise((done) => canvas.toBlob(done, "image/png")));
   if (!blob) return hint(said.picture_failed);
