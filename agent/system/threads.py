@@ -112,6 +112,8 @@ UPLOADS = Threads("uploads", 8, ends_by_itself=False)
 """Files that are not sent yet, on this machine."""
 TEXTS = Threads("texts", 2)
 """Short work on the bytes of one file or message."""
+PAGES = Threads("pages", 1)
+"""The page and its files, which are compressed once. More threads would leave visitors no processor."""
 TURNS = Threads("turns", 2)
 """The turns of answers that are being written, as blocks of HTML."""
 LOOKS = Threads("looks", 2)

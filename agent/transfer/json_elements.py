@@ -24,7 +24,8 @@ MAX_CONTAINERS = 300_000
 MAX_VALUES = 600_000
 """The most commas outside of texts in an element."""
 MAX_TEXT = 8_000_000
-"""The most characters of a string with other characters than those of ASCII. Joining its pieces holds up others."""
+"""The most characters of a string with a space, or with other characters than those of ASCII, which is no file. Joining
+its pieces holds up others."""
 STEP_BYTES = 1 << 16
 """The text that is parsed at once, in about a millisecond. No other thread can run meanwhile."""
 
@@ -211,12 +212,12 @@ class _Steps:
 
 def _long_string(text: mmap.mmap, at: int, end: int) -> str:
     """Return the text of a string between these places."""
-    pieces, size, is_ascii = list[str](), 0, True
+    pieces, size, is_data = list[str](), 0, True
     while at < end:
         stop = _end_of_piece(text, at, end) if end - at > STEP_BYTES else end
         pieces.append(_parse_short(b'["' + text[at:stop] + b'"]')[0])
-        size, is_ascii = size + len(pieces[-1]), is_ascii and pieces[-1].isascii()
-        if size > MAX_TEXT and not is_ascii:
+        size, is_data = size + len(pieces[-1]), is_data and pieces[-1].isascii() and " " not in pieces[-1]
+        if size > MAX_TEXT and not is_data:
             raise ValueError("a text is too long")
         at = stop
     return "".join(pieces)

@@ -290,8 +290,8 @@ def test_element_with_too_many_values_is_left_out(tmp_path: Path) -> None:
     assert [[*part.parse(span)] for part, span in others] == [["a"], ["b"]]
 
 
-MOST_SECONDS = 0.02
-"""The most processor time of one step in which no other thread can run: 10 ms, and as much again on a busy machine."""
+MOST_SECONDS = 0.01
+"""The most processor time of one step in which no other thread can run."""
 LONGEST = MAX_MESSAGE_BYTES - 1_000
 ELEMENTS: dict[str, Callable[[], bytes]] = {
     "a text": lambda: ours(b'"' + b"word " * (LONGEST // 5) + b'"'),
@@ -332,7 +332,7 @@ def ours(*contents: bytes) -> bytes:
 def test_no_step_of_an_import_is_long(tmp_path: Path, make: Callable[[], bytes]) -> None:
     """Threads read imports, and other threads wait during each call of C code."""
     data, steps = make(), list[tuple[float, str]]()
-    while len(steps) < 3 and (not steps or steps[-1][0] > MOST_SECONDS):  # a busy machine can be slow
+    while len(steps) < 5 and (not steps or steps[-1][0] > MOST_SECONDS):  # a busy machine can be slow
         (tmp_path / "export").write_bytes(data)
         with (tmp_path / "export").open("rb") as file, longest_call() as longest:
             reader = ImportReader(ImportFile(file, tmp_path, LIMITS), LIMITS.attachment_bytes)

@@ -370,7 +370,7 @@ def faked_clock(folder: Path) -> tuple[Path, dict[str, Any]]:
         pytest.skip("libfaketime is not installed")
     clock = folder / "clock"
     clock.write_text("+0")
-    faked = {"LD_PRELOAD": str(FAKETIME), "FAKETIME_TIMESTAMP_FILE": str(clock), "FAKETIME_NO_CACHE": "1"}
+    faked = {"LD_PRELOAD": str(FAKETIME), "FAKETIME_TIMESTAMP_FILE": str(clock), "FAKETIME_CACHE_DURATION": "1"}
     return clock, {"prefix": ("env",), "FAKETIME_DONT_FAKE_MONOTONIC": "1", **faked}
 
 

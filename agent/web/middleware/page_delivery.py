@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from agent.system.threads import FILES, TEXTS
+from agent.system.threads import PAGES
 from agent.web.heavy_work import RequestLimit
 from agent.web.middleware.requests import READ, cookies_of, payer_of
 
@@ -93,7 +93,7 @@ class PageRewriteMiddleware:
             async with self._making:
                 page = self._kept(key) or await self._made(request, receive, key)
                 if encoding not in page.forms:
-                    page.forms[encoding] = await TEXTS.run(ENCODINGS[encoding], page.forms[""])
+                    page.forms[encoding] = await PAGES.run(ENCODINGS[encoding], page.forms[""])
         await page.answer(encoding)(scope, receive, send)
 
     def _kept(self, key: Hashable | None) -> _Page | None:
@@ -117,7 +117,7 @@ class PageRewriteMiddleware:
         headers, html = Headers(raw=raw), bytes(body)
         kind = headers.get("content-type", "")
         if kind.startswith("text/html"):
-            html = (await TEXTS.run(self._change, request, html.decode())).encode()
+            html = (await PAGES.run(self._change, request, html.decode())).encode()
         others = {
             name: value for name, value in headers.items() if name not in ("content-length", "set-cookie", "vary")
         }
@@ -179,7 +179,7 @@ class StaticFilesMiddleware:
         encoding = _encoding(Headers(scope=scope).get("accept-encoding", ""))
         key = (name, is_ours, encoding)
         if key not in self._cache:  # many that ask for a new one at once wait for the same work
-            self._cache[key] = asyncio.ensure_future(FILES.run(self._content, name, is_ours, encoding))
+            self._cache[key] = asyncio.ensure_future(PAGES.run(self._content, name, is_ours, encoding))
         try:
             content = await asyncio.shield(self._cache[key])
         except OSError:
