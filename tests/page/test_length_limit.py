@@ -12,10 +12,10 @@ from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, Thinking
 from agent.errors import Conflict, Limited
 from agent.messages.repair import CUT_THOUGHTS, prepare_messages
 from agent.models.catalog import ModelSpec, guess, load_catalog
-from agent.settings import PublicSettings
+from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
-from agent.web.chat.permit import max_answer_tokens
+from agent.web.chat.permit import run_options
 from agent.web.chat.visitor import Visitor
 from tests.conftest import App, Visit
 from tests.support.scripted_server import Config, Running, running
@@ -40,7 +40,8 @@ LOCAL = ModelSpec(id="local:x", name="x", label="X", provider="llama.cpp", conte
     ],
 )
 def test_limit_comes_from_visitor_or_server(spec: ModelSpec, wanted: int | None, public: bool, most: object) -> None:
-    assert max_answer_tokens(spec, wanted, public=public) == most
+    settings = Settings(local=LocalSettings(), public=PublicSettings() if public else None)
+    assert run_options(settings, spec, Choices(max_tokens=wanted)).max_tokens == most
 
 
 @pytest.mark.parametrize(("reason", "kept"), [("length", True), ("stop", False)])

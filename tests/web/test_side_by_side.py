@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
-from pydantic_ai.messages import ModelRequest, UserPromptPart
+from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserPromptPart
 from starlette.types import Receive, Scope, Send
 
 from agent.errors import AgentError, Conflict, HistoryError, InputError, Limited, NotFound
@@ -218,6 +219,7 @@ def test_tally_counts_each_model_and_pair() -> None:
         "=c": {"won": 0, "lost": 0, "tied": 0, "bad": 1},
         "c": {"won": 0, "lost": 1, "tied": 0, "bad": 0},
     }
+    assert [*tally(votes)] == ["a", "b", "=c", "c"]  # the best one first
     assert pairs(votes) == [
         {"models": ["a", "b"], "first": 1, "second": 1, "neither": 1},
         {"models": ["b", "c"], "first": 1, "second": 0, "neither": 0},
@@ -645,6 +647,19 @@ async def test_columns_of_a_whole_chat_are_read_within_limits(monkeypatch: pytes
     assert 0 < len(columns) < 40
 
 
+async def test_column_shows_what_followed_its_message_last() -> None:
+    store, parts = MemoryStore(), [ModelResponse([TextPart(text)]) for text in ("first", "second")]
+    ids = ("a" * 32, "b" * 32)
+    both = [
+        replace(one, id=id_, parent_id=None, note=Note(compared=ids))
+        for one, id_ in zip(chain(prompt("0"), prompt("0")), ids, strict=True)
+    ]
+    answers = [Entry(parent_id=ids[1], message=part) for part in parts]
+    conversation = await store.save(Conversation(owner="ann", head_id=ids[0]), [*both, *answers])
+    columns = await columns_of(store, conversation, both[:1])
+    assert [column[-1].id for column in columns[ids[0]]] == [ids[0], answers[1].id]
+
+
 async def test_message_to_all_is_found_by_each_of_its_ids(house: House) -> None:
     """A process that is killed after the first write can have stored any one of the messages."""
     message = MessageId("b" * 32)
@@ -752,9 +767,9 @@ async def test_votes_are_counted_off_the_loop(house: House, monkeypatch: pytest.
     assert threads
     assert all(name.startswith("looks") for name in threads)
     monkeypatch.setattr(conversations, "MOST_VOTES", 1)
-    votes = tuple(Vote(message="m", models=("a", "b"), choice="0") for _ in range(3))
-    await house.store.save(Conversation(owner="ann", votes=votes))
-    assert len(await house.page.votes("ann")) == 1
+    votes = [Vote(message="m", models=("a", "b"), choice="0", at=now() - timedelta(days=days)) for days in (2, 1, 3)]
+    await house.store.save(Conversation(owner="ann", votes=tuple(votes)))
+    assert await house.page.votes("ann") == votes[1:2]  # the newest one
 
 
 async def test_one_visitor_cannot_fill_the_file_of_ratings(house: House, tmp_path: Path) -> None:

@@ -228,6 +228,8 @@ async def test_message_counts_for_the_limits(server: Running, tmp_path: Path) ->
     await house.waiting(live, 2)
     await house.settle()
     assert await again
+    with pytest.raises(Limited, match="2 messages a minute"):
+        house.page.runs.rate_limiter.reserve_answer(ANN)
     await house.page.aclose()
 
 
