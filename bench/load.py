@@ -247,7 +247,8 @@ def measure(app: str, visitors: int, idle: int, rate: int, profile: str) -> Row:
             wait_until_up(server, f"http://127.0.0.1:{ports[0]}/health", folder / "model.log", 20)
             wait_until_up(child, url, folder / "app.log", 60)
             time.sleep(4)  # the app imports its provider some time after it is up
-            load = Load(app, url, CpuMeter(child), CpuMeter(server), visitors, idle, rate)
+            (meter := CpuMeter(child)).wait_until_idle()
+            load = Load(app, url, meter, CpuMeter(server), visitors, idle, rate)
             note = ""
             try:
                 asyncio.run(asyncio.wait_for(load.run(profile=bool(profile) and app != "naive"), ROW_S))

@@ -62,6 +62,17 @@ class CpuMeter:
                     self.counts[str(path)] = int(path.read_text().split()[0])
         return sum(self.counts.values()) / 1e9
 
+    def wait_until_idle(self, seconds: float = 30.0) -> None:
+        """Return once the process has hardly worked for two seconds, at the latest after `seconds`.
+
+        An app imports the SDKs of its providers some time after its page is ready. That is no part of an answer.
+        """
+        until, calm, last = time.monotonic() + seconds, 0, self.seconds()
+        while calm < 4 and time.monotonic() < until:
+            time.sleep(0.5)
+            now = self.seconds()
+            calm, last = (calm + 1 if now - last < 0.02 else 0), now
+
 
 class OutOfTime(BaseException):
     """The bench received a signal to stop, or its time is over."""

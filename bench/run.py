@@ -133,8 +133,9 @@ def measure_app(
             box = open_chat(page, url, READY_S, place)
             wait_for_past(page, answer.turns)
             time.sleep(3.5)  # the app imports its provider some time after the page is ready
-            warm_up(page, box, place)
             meter, cap = CpuMeter(child), 10 + CAP_S * answer.tokens / 200
+            meter.wait_until_idle()
+            warm_up(page, box, place)
             last = max((line["id"] for line in bench.journal(0)), default=0)
             main_thread = renderer_clock(page)
             before = meter.seconds()
