@@ -152,7 +152,7 @@ def test_added_sentence_stays_with_another_model(template: str | None) -> None:
 async def test_new_model_is_named_in_extended_prompt(tmp_path: Path) -> None:
     handlers = Handlers(chats_of("", tmp_path, LARGE, SMALL), widgets())
     large, small = (default_prompt(SETTINGS, spec) + " Be brief." for spec in (LARGE, SMALL))
-    conversations, visitor = handlers._conversations, handlers._sessions.get(page_request()).visitor
+    conversations, visitor = handlers._conversations, handlers._sessions.get(page_request())
     owner = visitor.owner
 
     async def chosen(model: str, prompt: str, before: object = None) -> str:
@@ -180,11 +180,11 @@ async def test_model_without_tools_leaves_the_choice_alone(tmp_path: Path) -> No
     handlers = Handlers(chats_of("", tmp_path, LARGE, SMALL), widgets())
     conversations, session = handlers._conversations, handlers._sessions.get(page_request())
     for option in ({"tools": True}, {"temperature": 0.3}):
-        conversations.choose(session.visitor, option)
+        conversations.choose(session, option)
     for spec, on in ((SMALL, False), (LARGE, True)):
         shown = (await handlers.model_chosen(spec.id, {}, None, page_request()))[handlers.widgets.settings]
         assert (shown["tools"], shown["temperature"]) == (on, 0.3), spec.id
-    conversations.remember(session.visitor, Choices(model=LARGE.id, tools=False))
+    conversations.remember(session, Choices(model=LARGE.id, tools=False))
     assert conversations.choices(session.owner).tools, "an older page undoes another page's setting"
 
 
