@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ NAME, COMMIT = "ada/ratings", "POST /api/datasets/ada/ratings/commit/main"
 
 
 @pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Hub:
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
     with serving() as served:
         for name, value in {"HF_ENDPOINT": served.url, "HF_TOKEN": TOKEN, "HF_HOME": str(tmp_path / "home")}.items():
             monkeypatch.setenv(name, value)

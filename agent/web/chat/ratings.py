@@ -75,7 +75,8 @@ class RatingsDataset:
             return
         try:
             async with asyncio.timeout(LAST_SECONDS):
-                await asyncio.wrap_future(cast("Future[object]", self._scheduler.trigger()))
+                trigger = cast("Callable[[], Future[object]]", self._scheduler.trigger)  # pyright: ignore[reportUnknownMemberType]
+                await asyncio.wrap_future(trigger())
         except Exception as error:
             log.warning("the last ratings were not pushed; a start with the same folder pushes them: %r", error)
         finally:
