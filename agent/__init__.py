@@ -1,5 +1,7 @@
 """A small agent library: stateless runs, typed streamed responses, tools, cancellation. It does not use `agent.web`."""
 
+from typing import Never
+
 from pydantic_ai.messages import BinaryContent, ImageUrl, ModelMessage, TextContent
 
 from agent.agent import Agent
@@ -21,6 +23,7 @@ from agent.errors import (
 )
 from agent.events import Event, RunCancelled, RunEnded, StateSnapshot, UserInputRequested
 from agent.files.parts import Audio, Image
+from agent.keyword_arguments import name_written_here
 from agent.limits import Limits
 from agent.messages.compaction import Compaction
 from agent.messages.openai import Message, Part
@@ -111,3 +114,10 @@ __all__ = [
     "stream_to_display",
     "tool",
 ]
+
+
+def __getattr__(name: str) -> Never:
+    """Say what to import instead of a name of other libraries, or of another module here."""
+    if written := name_written_here(name):
+        raise ImportError(f"agent has no {name!r}: write {written}", name=__name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

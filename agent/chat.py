@@ -10,11 +10,12 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Never, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, Never, Self, Unpack, cast
+from warnings import warn
 
 from pydantic_ai.embeddings import EmbeddingModel
 
@@ -49,7 +50,7 @@ class RunFollower:
     thread: Callable[[], LoopThread]
     begin: Callable[[], Coroutine[Any, Any, BegunRun]]
 
-    def responses(self) -> Iterator[Response]:
+    def responses(self) -> Generator[Response]:
         """Yield the responses. Nothing begins before the first one is requested."""
         loop_thread = self.thread()
         run, completion = loop_thread.wait(self.begin())
@@ -63,7 +64,7 @@ class RunFollower:
         finally:
             _end(loop_thread, run, completion)
 
-    async def responses_async(self) -> AsyncIterator[Response]:
+    async def responses_async(self) -> AsyncGenerator[Response]:
         """Do the same as `responses`, for `async for`."""
         async with self._run_in_loop() as (loop_thread, run, completion):
             seen = 0
@@ -105,6 +106,68 @@ class RunFollower:
             run.cancel("reader_left")
             with suppress(LoopEnded):
                 await loop_thread.submit(_wait_for(completion))
+
+
+class _Pieces(Iterator[Response]):
+    """The responses of a run, for `for`. Says what to write instead where they are awaited, or never asked for."""
+
+    def __init__(self, pieces: Generator[Response], call: str, instead: str) -> None:
+        self._pieces, self._call, self._instead, self._has_begun = pieces, call, instead, False
+
+    def __next__(self) -> Response:
+        self._has_begun = True
+        return next(self._pieces)
+
+    def close(self) -> None:
+        """Cancel the run, if it is going on."""
+        self._has_begun = True
+        self._pieces.close()
+
+    def __del__(self) -> None:
+        if not self._has_begun:
+            warn(f"{self._call} was never iterated, so nothing was sent", RuntimeWarning, stacklevel=2)
+
+    if not TYPE_CHECKING:
+
+        def __await__(self) -> Never:
+            self._refuse()
+
+        __aiter__ = __await__
+
+        def _refuse(self) -> Never:
+            self._has_begun = True
+            raise TypeError(f"{self._call} is for `for`, without `await` and `async`: write {self._instead}")
+
+
+class _AsyncPieces(AsyncIterator[Response]):
+    """The same for `async for`."""
+
+    def __init__(self, pieces: AsyncGenerator[Response], call: str, instead: str) -> None:
+        self._pieces, self._call, self._instead, self._has_begun = pieces, call, instead, False
+
+    def __anext__(self) -> Awaitable[Response]:
+        self._has_begun = True
+        return self._pieces.__anext__()
+
+    async def aclose(self) -> None:
+        """Cancel the run, if it is going on."""
+        self._has_begun = True
+        await self._pieces.aclose()
+
+    def __del__(self) -> None:
+        if not self._has_begun:
+            warn(f"{self._call} was never iterated, so nothing was sent", RuntimeWarning, stacklevel=2)
+
+    if not TYPE_CHECKING:
+
+        def __await__(self) -> Never:
+            self._refuse()
+
+        __iter__ = __await__
+
+        def _refuse(self) -> Never:
+            self._has_begun = True
+            raise TypeError(f"{self._call} is for `async for`: write {self._instead}")
 
 
 def _end(loop_thread: LoopThread, run: Run, completion: "asyncio.Task[None]") -> None:
@@ -266,14 +329,20 @@ class Chat(ExplainsAttributes):
         `output` and `options` are as for `Agent.run`. Leaving the loop early cancels the run, which keeps its partial
         answer. Raises `Busy`, `SingleRun`, and `InputError` for an invalid prompt.
         """
-        return self._follow(self._new_run(prompt, options, output)).responses()
+        pieces = self._follow(self._new_run(prompt, options, output)).responses()
+        return _Pieces(
+            pieces, "chat.query(...)", "await chat.ask(prompt), or async for response in chat.stream(prompt)"
+        )
 
     @explains_arguments
     def stream(
         self, prompt: Prompt, *, output: AnswerType[T] = None, **options: Unpack[RunOptions]
     ) -> AsyncIterator[Response]:
         """Do the same as `query`, for `async for` in any event loop."""
-        return self._follow(self._new_run(prompt, options, output)).responses_async()
+        pieces = self._follow(self._new_run(prompt, options, output)).responses_async()
+        return _AsyncPieces(
+            pieces, "chat.stream(...)", "async for response in chat.stream(prompt), or chat.query(prompt)"
+        )
 
     @explains_arguments
     def say(self, prompt: Prompt, *, output: AnswerType[T] = None, **options: Unpack[RunOptions]) -> RunResult[T]:
@@ -297,14 +366,18 @@ class Chat(ExplainsAttributes):
         or the reply does not fit, `SuspensionError` if the agent has changed, and `Conflict` if another process was
         first.
         """
-        return self._follow(self._resumed_run(reply, changed_ok, output), same_run=True).responses()
+        pieces = self._follow(self._resumed_run(reply, changed_ok, output), same_run=True).responses()
+        return _Pieces(pieces, "chat.resume(...)", "async for response in chat.stream_resume(reply), then chat.result")
 
     @explains_arguments
     def stream_resume(
         self, reply: Reply, *, changed_ok: bool = False, output: AnswerType[T] = None
     ) -> AsyncIterator[Response]:
         """Do the same as `resume`, for `async for` in any event loop."""
-        return self._follow(self._resumed_run(reply, changed_ok, output), same_run=True).responses_async()
+        pieces = self._follow(self._resumed_run(reply, changed_ok, output), same_run=True).responses_async()
+        return _AsyncPieces(
+            pieces, "chat.stream_resume(...)", "async for response in chat.stream_resume(reply), or chat.resume(reply)"
+        )
 
     def cancel(self, reason: str = "user_request") -> None:
         """Cancel the current run, if any, from any thread. Its partial answer is kept. See `Run.cancel`."""

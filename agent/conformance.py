@@ -217,11 +217,14 @@ async def ask(
     return answer
 
 
-async def examine_server(endpoint: Endpoint, model: str | None = None) -> list[Finding]:
+async def examine_server(endpoint: Endpoint | str, model: str | None = None) -> list[Finding]:
     """Return what is found about each law with this model, or the first one that the server lists.
 
-    Raises `AgentError` if the server cannot be reached, or does not answer the first request.
+    `endpoint` can be the base URL. Raises `InputError` for one that is none, and `AgentError` if the server cannot be
+    reached, or does not answer the first request.
     """
+    endpoint = Endpoint(endpoint) if isinstance(endpoint, str) else endpoint
+    check_base_url(endpoint.base_url)
     try:
         models = await discover(endpoint)
         spec = next((one for one in models if one.name == model), None)

@@ -42,7 +42,7 @@ _SYNONYMS: Sequence[tuple[str, str]] = (
     ("id", "session_id session chat_id thread_id conversation_id user_id"),
     ("prompt", "messages"),
     ("context", "ctx messages message_history history chat_history session_id conversation"),
-    ("steps", "max_turns max_steps max_iterations recursion_limit request_limit turns"),
+    ("steps", "max_turns max_steps max_iterations recursion_limit request_limit turns requests tool_calls"),
     ("seconds", "timeout max_seconds max_time time_limit max_execution_time"),
     ("timeout", "seconds timeout_seconds max_seconds"),
     ("tool_seconds", "tool_timeout"),
@@ -72,7 +72,7 @@ _SYNONYMS: Sequence[tuple[str, str]] = (
     ("arguments", "args kwargs override_args"),
     ("args", "arguments argv"),
     ("format", "media_type mime_type mimetype"),
-    ("model", "llm model_name model_id chat_model name"),
+    ("model", "llm model_name model_id chat_model"),
     ("base_url", "api_base endpoint host url openai_api_base"),
     ("api_key", "key token apikey openai_api_key"),
     ("limits", "usage_limits"),
@@ -101,7 +101,15 @@ _PLACES = _table("""
 model provider base_url api_key: Agent(model, provider=..., base_url=..., api_key=...)
 system_message: Agent(model, system_message=...)
 tools limits: Agent(model, tools=[...], limits=Limits(...))
-steps seconds retries dollars: Agent(model, limits=Limits(steps=..., seconds=...))
+steps seconds dollars: Agent(model, limits=Limits(steps=..., seconds=...))
+retries: Agent(model, limits=Limits(retries=...))
+compaction: Agent(model, compaction=Compaction(at=0.85, keep=6))
+fallback fallbacks fallback_models: Agent([model, another])
+name: agent.as_tool("When to ask it.", name=...)
+callbacks callback hooks event_handler: async for event in agent.run(prompt).events()
+verbose debug: logging.basicConfig(level="INFO"), or telemetry=Telemetry()
+tool_choice parallel_tool_calls logprobs top_logprobs frequency_penalty presence_penalty logit_bias top_k min_p n \
+repetition_penalty: ask(prompt, extra_body={name: value})
 messages history: ask([*messages, prompt]) or ask(prompt, context=result.context)
 session_id: ask(prompt, context=result.context), or Chat(agent, store=..., id=...)
 context: ask(prompt, context=result.context)
@@ -131,7 +139,8 @@ _METHODS = _table("""
 run_sync invoke ainvoke chat complete generate send predict query kickoff: \
 await agent.ask(prompt), or Chat(agent).say(prompt) without await
 stream astream run_stream run_streamed iter: async for response in agent.run(prompt)
-text content output final_output: (await agent.ask(prompt)).text
+text content final_output: (await agent.ask(prompt)).text
+output: (await agent.ask(prompt, output=...)).output
 __iter__: async for response in agent.run(prompt), or for response in Chat(agent).query(prompt)
 run_delta stream_events: async for response in agent.run(prompt), or agent.run(...).events()
 get_messages history all_messages: chat.messages, or result.context.messages
@@ -149,7 +158,9 @@ run: chat.say(prompt), or for response in chat.query(prompt)
 _OF_A_RESULT = _table("""
 content message response data choices answer result output_text: result.text
 messages all_messages new_messages history: result.context.messages
-tool_calls tools_called steps new_items to_input: result.to_input_list()
+tool_calls tool_results tools_called steps new_items to_input: result.to_input_list()
+parsed value final_output_as: result.output, of ask(prompt, output=...)
+model_name provider_name: result.model
 to_json json model_dump model_dump_json: result.context.to_json()
 interruptions questions: result.pending
 suspension_record to_state: result.suspension
@@ -158,6 +169,32 @@ error exception reason: result.why, or result.checked()
 session_id conversation_id: result.context.session_id
 """)
 """The fields of a result, by the names that other libraries give them."""
+
+_NAMES = _table("""
+Runner DedalusRunner AIAgent: Agent(model, system_message=..., tools=[...]) and agent.ask(prompt)
+AgentBuilder LocalModel APIModel LangModel Runtime OpenAIModel: Agent("provider:model")
+function_tool FunctionTool: from agent import tool
+McpServer MCPServer MCPServerStdio MCPServerStreamableHttp: from agent.tools.mcp import McpServer
+SQLiteSession Session ChatMemory: Chat(agent, store="sqlite:///chats.db", id="customer-42")
+AgentContext: from agent import Context
+ModelSettings RunConfig: from agent import Options
+UsageLimits: from agent import Limits
+ModelRetry: from agent import ToolError
+FallbackModel: Agent([model, another])
+RunContext: tools=[...] with methods of an object that has what they need
+ImageContent AudioContent: from agent import Image, Audio
+ask query: Agent(model).ask(prompt) or Chat(agent).say(prompt)
+ChildEvent TextDelta ToolEvent ToolOutput StepStarted StepEnded HandedOver RunStarted: from agent.events import {name}
+Ledger open_ledger: from agent.suspension.ledger import {name}
+examine_server: from agent.conformance import examine_server
+PROGRAM open_store: from agent.history import {name}
+""")
+"""What to write instead of the names of other libraries, or of names in other modules of this one."""
+
+
+def name_written_here(name: str) -> str:
+    """Return what to write instead of a name that `agent` does not have, or ""."""
+    return _NAMES.get(name, "").replace("{name}", name)
 
 
 def meant_by(
@@ -277,7 +314,11 @@ def shown(value: object) -> str:
 def _wrong_value(function: Callable[..., Any], args: Sequence[object], kwargs: Mapping[str, object]) -> str:
     """Return the sentence about a value that the type hint of its argument does not allow, "" if all fit."""
     signature, kinds = _hinted(function)
-    for name, value in signature.bind(*args, **kwargs).arguments.items() if kinds else ():
+    if not kinds:
+        return ""
+    # binding is slow, and an object is mostly made by names alone
+    given_by_name = len(args) == 1 and "self" in signature.parameters
+    for name, value in (kwargs if given_by_name else signature.bind(*args, **kwargs).arguments).items():
         allowed = kinds.get(name)
         if allowed is not None and not any(fits(value) for _, fits in allowed):
             owner = function.__qualname__.removesuffix(".__init__")

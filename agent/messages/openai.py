@@ -33,7 +33,7 @@ from pydantic_ai.messages import (
 
 from agent.errors import InputError
 from agent.files.parts import AUDIO_FORMATS, Audio, Image, from_base64, from_data_url
-from agent.keyword_arguments import explains_arguments
+from agent.keyword_arguments import explains_arguments, shown
 from agent.messages.repair import join_continued
 from agent.responses import fix_surrogates
 
@@ -55,6 +55,8 @@ class Part:
     @staticmethod
     def Text(text: str) -> dict[str, Any]:
         """Return a text."""
+        if not isinstance(cast(object, text), str):
+            raise InputError(f"Part.Text takes a text, not {shown(text)}; pictures and sounds are Image and Audio")
         return {"type": "text", "text": text}
 
 

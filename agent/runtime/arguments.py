@@ -174,7 +174,7 @@ def _tool(item: object) -> Tool | Toolset:
             f"a tool is a function or a Tool, not the dict {shown(cast(object, item))}: the dict has no function to "
             "call. Write tools=[function]; its schema comes from its signature and docstring"
         )
-    if callable(getattr(item, "as_tool", None)):
+    if callable(getattr(item, "as_tool", None)) or getattr(item, "__name__", "") == "as_tool":
         raise InputError(
             'an agent becomes a tool with as_tool: write tools=[agent.as_tool("When to ask it.", name="...")]'
         )

@@ -18,7 +18,7 @@ from pydantic_ai.messages import ModelMessage
 from agent.context import Context
 from agent.errors import AgentError, InputError
 from agent.events import Event, EventQueue, Observers, RunEnded, RunStarted
-from agent.keyword_arguments import ExplainsAttributes, no_attribute
+from agent.keyword_arguments import ExplainsAttributes, no_attribute, shown
 from agent.messages.adapt import check_prompt
 from agent.models.catalog import ModelSpec
 from agent.providers.connection import ChosenLater
@@ -32,6 +32,16 @@ from agent.suspension.suspended_run import Resumption
 from agent.system.threads import run_to_completion
 
 log = logging.getLogger(__name__)
+
+
+def _running_loop(what: str) -> asyncio.AbstractEventLoop:
+    """Return the running event loop. Raises `InputError`."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise InputError(
+            f"only a coroutine can {what}: write it in an async function, or Chat(agent).say(prompt) without one"
+        ) from None
 
 
 class Run(ExplainsAttributes, RunStream[OutputT]):
@@ -87,12 +97,14 @@ class Run(ExplainsAttributes, RunStream[OutputT]):
     def start(self) -> "Run[OutputT]":
         """Begin in a task of the running event loop. A second call does nothing."""
         if self._task is None and self.result is None:
-            self._event_loop = asyncio.get_running_loop()
+            self._event_loop = _running_loop("start a run")
             self._meter.start()
             self._task = self._event_loop.create_task(self._run_to_end(), name=f"run {self.id}")
             self._task.add_done_callback(lambda _: self._ensure_result())  # also if the task never ran
             if self.cancel_reason is not None:  # not at once: a task cancelled before its first step never runs
                 self._event_loop.call_soon(self._task.cancel)
+        elif not self.done and self._event_loop is not _running_loop("follow a run"):
+            raise InputError("this run began in another event loop: await it there, or write Chat(agent).say(prompt)")
         return self
 
     def cancel(self, reason: str = "user_request") -> None:
@@ -101,6 +113,8 @@ class Run(ExplainsAttributes, RunStream[OutputT]):
         `reason` is free text and is shown; "user_request", "reader_left", "client_disconnect" and "shutdown" have
         sentences.
         """
+        if not isinstance(cast(object, reason), str):
+            raise InputError(f"cancel takes a reason in words, not {shown(reason)}: write run.cancel()")
         if self._is_ending or self.cancel_reason is not None:
             return
         self.cancel_reason, self._cancelled_at = reason, monotonic()
@@ -121,7 +135,7 @@ class Run(ExplainsAttributes, RunStream[OutputT]):
         """
         if not isinstance(cast(object, text), str) or not text.strip():
             raise InputError("steer takes the text of a message, which must not be empty.")
-        taken = asyncio.get_running_loop().create_future()
+        taken = _running_loop("steer a run").create_future()
         steering = Steering(text, steering_message(fix_surrogates(text), id or uuid4().hex), taken)
         if self._is_ending or self.result is not None or self.cancel_reason is not None:
             steering.settle(is_taken=False)
@@ -241,7 +255,7 @@ class Run(ExplainsAttributes, RunStream[OutputT]):
 
     async def _wait_until_released(self) -> None:
         """Wait until the run has closed all that it opened, because the program can end right after the run."""
-        if self._task is not None:
+        if self._task is not None and not self._task.done():
             await asyncio.wait([self._task])
 
     # The task

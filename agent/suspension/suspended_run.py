@@ -12,7 +12,7 @@ from pydantic_ai.messages import ModelMessage, ToolCallPart, ToolReturnPart
 from agent.errors import InputError, SuspensionError, SuspensionReason
 from agent.history import new_id, now
 from agent.i18n.text import N_, LocalizedText, _, joined
-from agent.keyword_arguments import explains_fields
+from agent.keyword_arguments import explains_fields, shown
 from agent.limits import BudgetUsed, Limit, Limits, explain_limit
 from agent.messages.repair import repair, unanswered_calls
 from agent.responses import fix_surrogates
@@ -246,19 +246,20 @@ def match_answers(pending: Sequence[Pending], reply: Reply) -> dict[str, Answer]
     elif len(pending) == 1:
         answers = {pending[0].call_id: reply}
     else:
-        raise InputError(f"{len(pending)} answers are wanted, by call id: {_ids(one.call_id for one in pending)}")
+        written = ", ".join(f"{one.call_id!r}: ..." for one in pending)
+        raise InputError(f"{len(pending)} answers are wanted, by call id: write resume(suspended, {{{written}}})")
     known = {one.call_id for one in pending}
-    if missing := known - answers.keys():
-        raise InputError(f"no answer is given to {_ids(missing)}")
-    if unknown := answers.keys() - known:
-        raise InputError(f"nothing waits for an answer to {_ids(unknown)}")
+    missing, unknown = known - answers.keys(), answers.keys() - known
+    if missing or unknown:
+        said = [f"no answer is given to {_ids(missing)}"] if missing else []
+        raise InputError("; ".join([*said, *([f"nothing waits for an answer to {_ids(unknown)}"] if unknown else [])]))
     for one in pending:
         answer = answers[one.call_id]
         if isinstance(answer, str) and not answer.strip():
             raise InputError(f"the answer to {one.call_id!r} is empty")
         if not _fits(one, answer):
-            wanted = "a text" if one.kind == "question" else "Approve()"
-            raise InputError(f"{one.call_id!r} is a {one.kind}: it takes {wanted} or Refuse(), not {answer!r}")
+            kind, wanted = ("a question", "a text") if one.kind == "question" else ("an approval", "Approve()")
+            raise InputError(f"{one.call_id!r} is {kind}: it takes {wanted} or Refuse(), not {shown(answer)}")
     return answers
 
 

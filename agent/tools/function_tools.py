@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from types import FunctionType, MethodType
 from typing import Any, Generic, Protocol, cast, overload, runtime_checkable
+from warnings import catch_warnings, simplefilter
 
 import pydantic_ai
 from pydantic import TypeAdapter, ValidationError
@@ -187,14 +188,14 @@ class Tool(Generic[P, R]):
     def __post_init__(self) -> None:
         if not callable(cast(object, self.function)):
             raise InputError(f"Tool takes a function, not {self.function!r}")
+        if self.schema is None and (fault := _fault(self.function)):
+            raise InputError(f"tool {self.name!r}: {fault}")
         if not _NAME.fullmatch(self.name):
             fit = re.sub(r"[^A-Za-z0-9_-]+", "_", self.name).strip("_")[:64] or "name"
             raise InputError(
                 f"tool {self.name!r}: its name must have 1 to 64 characters of a-z, A-Z, 0-9, _ and -, because "
                 f'providers accept no other. Write @tool(name="{fit}")'
             )
-        if self.schema is None and (fault := _fault(self.function)):
-            raise InputError(f"tool {self.name!r}: {fault}")
         try:
             _ = self._schema
         except Exception as error:  # pydantic's exceptions here have no common base
@@ -209,7 +210,9 @@ class Tool(Generic[P, R]):
                 self.function, self.name, self.description or None, dict(self.schema)
             )
         text = self.description or None
-        return pydantic_ai.Tool[None](_returning(self.function), name=self.name, description=text, takes_ctx=False)
+        with catch_warnings():  # of pictures and sounds, whose classes have no schema
+            simplefilter("ignore", UserWarning)
+            return pydantic_ai.Tool[None](_returning(self.function), name=self.name, description=text, takes_ctx=False)
 
     @property
     def is_async(self) -> bool:
@@ -259,6 +262,8 @@ def _fault(function: Callable[..., Any]) -> str:
     """Return why no tool can be made of a function, or ""."""
     if isinstance(function, Tool):
         return "it is a tool already"
+    if getattr(function, "__name__", "") == "<lambda>":
+        return "a lambda has no name and no types for the model: write a def with type hints and a docstring"
     if not hasattr(function, "__name__"):
         return f"{function!r} has no name and no docstring of its own: write @tool over a def that calls it"
     if inspect.isfunction(function) and next(iter(inspect.signature(function).parameters), "") == "self":

@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import math
 import pickle
+import re
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_ai.messages import BinaryContent, ModelRequest, UserPromptPart
 from pydantic_core import SchemaError
 
+import agent
 from agent import (
     Agent,
     Approve,
@@ -43,10 +45,12 @@ from agent import (
     stream_to_display,
     tool,
 )
+from agent.conformance import examine_server
 from agent.fetch import Guard
-from agent.keyword_arguments import explains_arguments
+from agent.keyword_arguments import explains_arguments, name_written_here
 from agent.tools.mcp import HttpAddress, McpServer
 from tests.support import media_files
+from tests.support.fakes import Act as StreamAct
 from tests.support.fakes import Call, FakeConnection, Step
 from tests.support.models import QWEN3
 
@@ -106,6 +110,27 @@ def query(**options: Any) -> Act:
 def _say_with_journal(hands: Hands) -> None:
     with Chat(hands.agent(), store="memory:") as chat:
         chat.say("Hello", journal=cast(Any, print))
+
+
+def _follow_elsewhere(hands: Hands) -> None:
+    """Await in another event loop a run that has begun and is not over."""
+    hands.connection.steps = hands.connection.played.steps = [Step([StreamAct("hang")])]
+    run, loop = hands.agent().run("Hello"), asyncio.new_event_loop()
+    hands.connection.played.cancel = lambda: None
+
+    async def begin() -> None:
+        run.start()
+
+    async def follow() -> None:
+        await run
+
+    loop.run_until_complete(begin())
+    try:
+        asyncio.run(follow())
+    finally:
+        run.cancel()
+        loop.run_until_complete(run.finished())
+        loop.close()
 
 
 def given(make: Callable[..., object], *arguments: Any, **named: Any) -> Act:
@@ -192,6 +217,37 @@ MISTAKES: dict[str, tuple[Act, str]] = {
         r"^Perhaps it is description\.",
     ),
     "Chat(enforceSingleRun=)": (chat(enforceSingleRun=True), r"^Perhaps it is (enforce_)?single_run\."),
+    "Agent(name=)": (made(name="bank"), r'^name is given in another way: agent\.as_tool\("When to ask it\.", name='),
+    "Agent(fallback_models=)": (made(fallback_models=["a"]), r"way: Agent\(\[model, another\]\)"),
+    "Agent(callbacks=)": (made(callbacks=[]), r"way: async for event in agent\.run\(prompt\)\.events\(\)"),
+    "Agent(verbose=)": (made(verbose=True), r'way: logging\.basicConfig\(level="INFO"\)'),
+    "Agent(retries=)": (made(retries=3), r"way: Agent\(model, limits=Limits\(retries="),
+    "Chat(compaction=)": (chat(compaction=Compaction()), r"way: Agent\(model, compaction=Compaction\(at=0\.85"),
+    "ask(compaction=)": (ask(compaction=Compaction()), r"way: Agent\(model, compaction="),
+    "ask(tool_choice=)": (ask(tool_choice="required"), r"way: ask\(prompt, extra_body=\{name: value\}\)"),
+    "ask(frequency_penalty=)": (ask(frequency_penalty=1), r"way: ask\(prompt, extra_body="),
+    "Limits(tool_calls=)": (given(Limits, tool_calls=3), r"^Perhaps it is steps\."),
+    "Limits(requests=)": (given(Limits, requests=3), r"^Perhaps it is steps\."),
+    "as_tool without its call": (
+        lambda hands: hands.agent(tools=[hands.agent().as_tool]),
+        r"tools=\[agent\.as_tool\(\"",
+    ),
+    "@tool of a lambda": (given(tool, lambda city: city), r"a lambda has no name and .*: write a def"),
+    "Part.Text(3)": (given(Part.Text, 3), r"^Part\.Text takes a text, not 3; pictures"),
+    "run.cancel(3)": (lambda hands: hands.agent().run("Hello").cancel(cast(Any, 3)), r"write run\.cancel\(\)$"),
+    "run.start() without a loop": (
+        lambda hands: hands.agent().run("Hello").start(),
+        r"^only a coroutine can start a run: .* Chat\(agent\)\.say\(prompt\) without one$",
+    ),
+    "run.steer() without a loop": (
+        lambda hands: hands.agent().run("Hello").steer("More."),
+        r"^only a coroutine can steer a run",
+    ),
+    "run of another loop": (lambda hands: _follow_elsewhere(hands), r"^this run began in another event loop: await it"),
+    "examine_server(word)": (
+        lambda _: asyncio.run(examine_server("localhost:8000/v1")),
+        r"must begin with http://",
+    ),
     "Message(content=)": (given(Message, role="user", content="a"), r"^Perhaps it is contents\. Message has no"),
     "Message(contents=)": (given(Message, contents="a"), r"'role': write Message\(role, contents\)\.$"),
     "Message(3)": (given(Message, "user", 3), r"^Message\(contents=3\): contents must be a text, or a list$"),
@@ -448,6 +504,77 @@ def test_mistake_names_what_was_meant(name: str, tmp_path: Path) -> None:
     assert len(str(refused.value)) < 400
 
 
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("Runner", "agent.ask(prompt)"),
+        ("function_tool", "from agent import tool"),
+        ("McpServer", "from agent.tools.mcp import McpServer"),
+        ("SQLiteSession", 'Chat(agent, store="sqlite:///chats.db"'),
+        ("HandedOver", "from agent.events import HandedOver"),
+    ],
+)
+def test_import_of_another_name_says_what_to_write(name: str, written: str) -> None:
+    with pytest.raises(ImportError, match=re.escape(written)):
+        exec(f"from agent import {name}")
+    with pytest.raises(ImportError, match="cannot import name 'nothing_such'"):
+        exec("from agent import nothing_such")
+    assert not hasattr(agent, "nothing_such")
+
+
+def test_names_that_say_what_to_import_are_there() -> None:
+    """Whatever a sentence says to import can be imported."""
+    names = ("Runner", "function_tool", "McpServer", "HandedOver", "ChildEvent", "open_ledger", "open_store", "PROGRAM")
+    names += ("AgentContext", "ModelRetry", "UsageLimits", "ImageContent", "examine_server", "ModelSettings", "Ledger")
+    written = [name_written_here(name) for name in names]
+    assert all(written)
+    for line in written:
+        if line.startswith("from "):
+            exec(line)
+
+
+FOR, ASYNC_FOR = r"is for `for`, without `await` and `async`: write ", r"is for `async for`: write "
+
+
+async def _awaited(value: Any) -> None:
+    await value
+
+
+async def _iterated(value: Any) -> None:
+    async for _ in value:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda chat: asyncio.run(_awaited(chat.query("Hello"))), FOR + r"await chat\.ask\(prompt\)"),
+        (lambda chat: asyncio.run(_iterated(chat.query("Hello"))), FOR + r"await chat\.ask\(prompt\)"),
+        (lambda chat: asyncio.run(_awaited(chat.resume("Yes."))), FOR + r".*chat\.stream_resume\(reply\)"),
+        (lambda chat: asyncio.run(_awaited(chat.stream("Hello"))), ASYNC_FOR + r".*chat\.stream\(prompt\)"),
+        (lambda chat: list(chat.stream("Hello")), ASYNC_FOR + r".*chat\.query\(prompt\)$"),
+        (lambda chat: list(chat.stream_resume("Yes.")), ASYNC_FOR + r".*chat\.resume\(reply\)$"),
+    ],
+)
+def test_responses_say_how_they_are_read(tmp_path: Path, wrong: Callable[[Any], Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message), Chat(Hands(tmp_path).agent()) as chat:
+        wrong(chat)
+
+
+@pytest.mark.parametrize("method", ["query", "stream", "resume", "stream_resume"])
+def test_responses_that_nobody_reads_are_reported(tmp_path: Path, method: str) -> None:
+    with Chat(Hands(tmp_path).agent()) as chat, pytest.warns(RuntimeWarning, match="never iterated, so nothing was"):
+        getattr(chat, method)("Hello")
+
+
+def test_tool_that_returns_a_picture_warns_of_nothing() -> None:
+    def plot(title: str) -> Image:
+        """Plot something."""
+        return Image.from_bytes(media_files.picture("PNG"))
+
+    assert tool(plot).definition.name == "plot"
+
+
 METHODS: list[tuple[Callable[[Any], Any], str]] = [
     (lambda agent: agent.run_sync, r"'run_sync': write await agent\.ask\(prompt\), or Chat\(agent\)\.say"),
     (lambda agent: agent.invoke, r"await agent\.ask\(prompt\)"),
@@ -462,6 +589,9 @@ METHODS: list[tuple[Callable[[Any], Any], str]] = [
     (lambda agent: agent.print, r"write display\(response\)$"),
     (lambda agent: agent.close, r"await agent\.aclose\(\)$"),
     (lambda agent: cast(Any, Chat(agent)).steer, r"run\.steer\(text\)$"),
+    (lambda agent: asyncio.run(agent.ask("Hello")).parsed, r"write result\.output, of ask\(prompt, output=\.\.\.\)$"),
+    (lambda agent: asyncio.run(agent.ask("Hello")).model_name, r"write result\.model$"),
+    (lambda agent: agent.run("Hello").output, r"\(await agent\.ask\(prompt, output=\.\.\.\)\)\.output$"),
     (lambda agent: asyncio.run(agent.ask("Hello")).interruptions, r"write result\.pending$"),
     (lambda agent: asyncio.run(agent.ask("Hello")).suspension_record, r"write result\.suspension$"),
     (lambda agent: asyncio.run(agent.ask("Hello")).last_agent, r"HandedOver in run\.events\(\)$"),

@@ -219,8 +219,8 @@ async def test_options_and_budget_survive_suspension(agent: Agent, server: Runni
         (lambda a, b: {a: "monthly", b: Approve(), "c": "x"}, "nothing waits for an answer to 'c'"),
         (lambda a, b: {a: " \n", b: Approve()}, "is empty"),
         (lambda a, b: {a: Approve(), b: Approve()}, "is a question"),
-        (lambda a, b: {a: "monthly", b: "yes"}, "is a approval"),
-        (lambda a, b: {a: "monthly", b: None}, "is a approval"),
+        (lambda a, b: {a: "monthly", b: "yes"}, "is an approval"),
+        (lambda a, b: {a: "monthly", b: None}, "is an approval"),
         (lambda a, b: {a: "monthly", b: Approve({"amount": "much"})}, "do not fit the tool 'pay'"),
     ],
 )

@@ -9,6 +9,7 @@ from playwright.sync_api import Locator, expect
 
 from agent.settings import ROOT
 from tests.conftest import App, Visit, Visitor
+from tests.peers.axe import violations
 from tests.support.scripted_server import Running
 
 NAMES = ("Greeting", "Report", "Greek")
@@ -135,6 +136,7 @@ def test_server_prompts_and_asks(with_server: App, visit: Visit, model_server: R
     expect(form.get_by_role("textbox", name="text")).to_be_focused()
     visitor.page.keyboard.type("Ode")
     visitor.shot("server-prompt")
+    assert violations(visitor.page) == []
     visitor.page.keyboard.press("Enter")
     expect(form).to_have_count(0)
     expect(visitor.box).to_have_value("Review this in a kind tone: Ode")

@@ -4,20 +4,28 @@ Everything but the network is the product's: the chat service, the journal, leas
 seed decides what is said, what fails and when, so a seed that breaks a law breaks it again.
 """
 
+import argparse
 import asyncio
+import gc
+import logging
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from inspect import iscoroutinefunction
 from itertools import count
+from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
+from time import monotonic, process_time
+from traceback import format_exception
 from typing import Any, TypeVar
 from unittest.mock import patch
+from weakref import WeakKeyDictionary
 
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserPromptPart
 
@@ -32,30 +40,33 @@ from agent.settings import LocalSettings, Settings
 from agent.system.threads import Threads
 from agent.tools.function_tools import tool
 from agent.web.app import build_conversations
+from agent.web.chat.answers import StoredRun
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations, OtherModels
 from agent.web.chat.sent_message import MessageId
 from agent.web.chat.visitor import Visitor
-from tests.support.clocks import run_without_waiting
 from tests.support.fakes import Act, Call, FakeConnection, Pause, Step, Words
 from tests.support.message_rules import assert_accepted, hello
 from tests.support.models import QWEN3, FakeLocalModels
 
 ANN = Visitor(owner="ann")
 SPEC = replace(QWEN3, prefill=True)
+OTHER = replace(SPEC, id="other")
 QUIET_S = 30.0
 """Virtual seconds without faults after which nothing may be in flight."""
 GONE = "the process is gone"
 REFUSED = (AgentError, ConnectionError)
 T = TypeVar("T")
 TRIES, MOST_LOOKS = 6, 2_000
+SEEDS_AT_ONCE = 250
+"""The seeds that a process plays before it takes others."""
 
 
 class Network:
     """The way from one process to the store. A call can be late, or fail before or after the store has done it."""
 
     def __init__(self, rng: Random) -> None:
-        self._rng, self.is_cut, self.is_calm = rng, False, False
+        self._rng, self.is_cut, self.is_calm, self.held_until = rng, False, False, 0.0
         self._unanswered, self._is_over = list[asyncio.Future[None]](), False
 
     async def call(self, work: Callable[[], Awaitable[Any]]) -> Any:
@@ -83,13 +94,17 @@ class Network:
     async def _wait_if_cut(self) -> None:
         if self._is_over:
             raise StoreUnavailable(GONE)
+        if (seconds := self.held_until - asyncio.get_running_loop().time()) > 0:
+            await asyncio.sleep(seconds)
         if self.is_cut:
             self._unanswered.append(future := asyncio.get_running_loop().create_future())
             await future
 
 
 class RemoteStore:
-    """The calls of a store over a network."""
+    """The calls of a store over a network, which several processes share."""
+
+    is_shared = True
 
     def __init__(self, store: Any, network: Network) -> None:
         self._store, self._network = store, network
@@ -112,23 +127,32 @@ class Process:
         store: Any = RemoteStore(world.store, self.network)
         settings = Settings(local=LocalSettings(cache_dir=world.folder))
         served = FakeLocalModels(served=(ServedModel(SPEC, Endpoint("http://127.0.0.1:1/v1")),))
-        self.page = build_conversations(settings, store, MediaStore(world.folder), served, [world.note])
+        self.page = build_conversations(settings, store, MediaStore(world.folder), served, [note])
         self.page.models.connect = world.connect  # type: ignore[method-assign]
         self._leases = asyncio.create_task(self.page.live_runs.keep_leases(store))
-        self._killed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._asked = set[asyncio.Future[None]]()
+        """For each page that waits for an answer, the future that ends its wait."""
 
     async def answer(self, work: Awaitable[T]) -> T:
         """Answer a request of a page. Raises `ConnectionError` if the process is killed meanwhile."""
-        task = asyncio.ensure_future(work)
-        await asyncio.wait({task, self._killed}, return_when=asyncio.FIRST_COMPLETED)
+        task, waiting = asyncio.ensure_future(work), asyncio.get_running_loop().create_future()
+        task.add_done_callback(lambda _: waiting.done() or waiting.set_result(None))
+        self._asked.add(waiting)
+        if self.network.is_cut:
+            waiting.set_result(None)
+        await waiting
+        self._asked.discard(waiting)
         if not task.done():
+            task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody waits for it
             raise ConnectionError
         return task.result()
 
     async def kill(self) -> None:
         """Let nothing of it reach the store any more, as after kill -9, then clean up what is left of it here."""
         self.network.is_cut = True
-        self._killed.set_result(None)
+        for waiting in self._asked:
+            if not waiting.done():
+                waiting.set_result(None)
         self._leases.cancel()
         for live in [*self.page.live_runs._runs.values()]:
             live.run.cancel("shutdown")
@@ -142,6 +166,19 @@ class Process:
         self._leases.cancel()
 
 
+_WORLDS = WeakKeyDictionary[asyncio.AbstractEventLoop, "World"]()
+"""The world of each loop."""
+
+
+@tool
+async def note(text: str) -> str:
+    """Note a text."""
+    world = _WORLDS[asyncio.get_running_loop()]
+    world.called[text] += 1
+    await asyncio.sleep(world.rng.choice((0, 0.2, 5)))
+    return f"noted {text}"
+
+
 class World:
     """The store, the processes, the model and the clock of one seed."""
 
@@ -153,13 +190,7 @@ class World:
         self.stored = dict[str, set[str]]()
         """The texts of the messages that were acknowledged, by conversation."""
 
-        async def note(text: str) -> str:
-            """Note a text."""
-            self.called[text] += 1
-            await asyncio.sleep(self.rng.choice((0, 0.2, 5)))
-            return f"noted {text}"
-
-        self.note = tool(note)
+        _WORLDS[asyncio.get_running_loop()] = self
         self.processes = [Process(self) for _ in range(2)]
         self.gone = list[Process]()
 
@@ -169,7 +200,7 @@ class World:
 
     async def connect(self, _owner: str, model: str | None, *_: Any) -> tuple[Any, bool]:
         """Return a connection to a model that says words which nobody said before."""
-        spec = replace(SPEC, id=model or SPEC.id)
+        spec = OTHER if model == OTHER.id else SPEC
         return FakeConnection([self._step() for _ in range(self.rng.randint(1, 3))], spec=spec), False
 
     def text(self) -> str:
@@ -193,12 +224,20 @@ class World:
     def process(self) -> Process:
         return self.rng.choice(self.processes)
 
-    async def replace_process(self) -> None:
-        """Kill a process, or end it in order, and start another one."""
+    async def disturb_process(self) -> None:
+        """Pause a process, so that it goes on with what others have ended, or kill it, or end it in order."""
         old = self.process()
+        if self.rng.random() < 0.3:
+            old.network.held_until = asyncio.get_running_loop().time() + self.rng.choice((3, 12, 30))
+            return
         self.processes[self.processes.index(old)] = Process(self)
         self.gone.append(old)
         await (old.kill() if self.rng.random() < 0.6 else old.restart())
+
+    def has_later_run(self, conversation: str, run: str) -> bool:
+        """Return True if an answer has begun in the conversation after the end of this run."""
+        runs = self.store._storage._items[ANN.owner][conversation].runs  # pyright: ignore[reportAttributeAccessIssue]
+        return any(one.begun_at >= runs[run].ended_at for id_, one in runs.items() if id_ != run)
 
     def calm(self) -> None:
         """Let nothing fail any more."""
@@ -214,6 +253,8 @@ class Page:
         self._world, self._ids = world, count()
         self.conversation: str | None = None
         self.texts = set[str]()
+        self._stopped = set[str]()
+        """The runs of other processes whose stop the store has acknowledged."""
 
     async def visit(self) -> None:
         """Send messages, stop, retry, edit and continue, while processes go."""
@@ -221,7 +262,7 @@ class Page:
             await self.act()
             if self._world.rng.random() < 0.6:
                 await asyncio.sleep(self._world.rng.uniform(0, 6))
-                await self._world.replace_process()
+                await self._world.disturb_process()
             await self.finish()
 
     async def act(self) -> None:
@@ -235,9 +276,14 @@ class Page:
                 await self._again(kind)
         if rng.random() < 0.3:
             await asyncio.sleep(rng.uniform(0, 5))
-            process = world.process()
             with suppress(*REFUSED):
-                await process.answer(process.page.running.stop([self.conversation], ANN.owner))
+                await self._stop(world.process())
+
+    async def _stop(self, process: Process) -> None:
+        running = await process.answer(process.page.running.get(self.conversation, ANN.owner))
+        if running is not None:
+            await process.answer(running.stop())
+            self._stopped.update([running.run_id] if isinstance(running, StoredRun) and not running.is_ended else [])
 
     async def _send(self) -> None:
         """Send one message until it is acknowledged, perhaps twice at once, always with the same id."""
@@ -293,9 +339,18 @@ class Page:
         for _ in range(4):
             if self.conversation is None or not (run := await self._ended_run()):
                 return
-            process = self._world.process()
-            with suppress(*REFUSED):
-                await process.answer(process.page.finish_lost(ANN, self.conversation, run))
+            assert run not in self._stopped, "a stopped answer goes on"
+            asked = [self._world.process() for _ in range(self._world.rng.choice((1, 1, 2)))]
+            rest = [one.answer(one.page.finish_lost(ANN, self.conversation, run)) for one in asked]
+            found = await asyncio.gather(*rest, return_exceptions=True)
+            for one in found:
+                if isinstance(one, BaseException) and not isinstance(one, REFUSED):
+                    raise one
+            is_begun = any(not isinstance(one, BaseException) for one in found)
+            if self._world.is_calm and not is_begun:
+                assert self._world.has_later_run(self.conversation, run), (
+                    f"nobody writes the rest of an answer: {found}"
+                )
 
     async def _ended_run(self) -> str:
         """Return the id of the run whose rest a page may ask for, or ""."""
@@ -323,16 +378,48 @@ def _prompt_of(entry: Entry) -> str:
     return "".join(str(part.content) for part in parts if isinstance(part, UserPromptPart))
 
 
-def simulate(seed: int, folder: Path) -> None:
-    """Play the conversations of one seed, and check the laws."""
+class _Loop(asyncio.BaseEventLoop):
+    """An event loop without files, sockets and threads, whose timers end at once, in their order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._now, self._selector = 0.0, self
+
+    def time(self) -> float:
+        return self._now
+
+    def select(self, timeout: float | None) -> tuple[()]:
+        """Let the time until the next timer pass."""
+        if timeout is None:
+            raise RuntimeError("nothing can happen any more, and the simulation is not over")
+        self._now += timeout
+        return ()
+
+    def _process_events(self, event_list: object) -> None:
+        """Do nothing, because no file is watched."""
+
+    def _write_to_self(self) -> None:
+        """Do nothing, because nothing waits."""
+
+
+@contextmanager
+def virtual_time() -> Iterator[Callable[[int, Path], int]]:
+    """Give a function that plays the conversations of a seed, checks the laws, and returns how many there were."""
     clocks = [
         module for name, module in [*sys.modules.items()] if name.startswith("agent.") and "monotonic" in vars(module)
     ]
     with ExitStack() as stack:
+        logging.disable(logging.ERROR)  # what fails on purpose
+        stack.callback(logging.disable, logging.NOTSET)
         stack.enter_context(patch.object(Threads, "run", _in_the_loop))
         for module in clocks:
             stack.enter_context(patch.object(module, "monotonic", lambda: asyncio.get_running_loop().time()))
-        run_without_waiting(_played(seed, folder))
+        yield _simulate
+
+
+def _simulate(seed: int, folder: Path) -> int:
+    with asyncio.Runner(loop_factory=_Loop) as runner:
+        return runner.run(_played(seed, folder))
 
 
 async def _in_the_loop(_: Threads, work: Callable[..., T], *args: Any, **kwargs: Any) -> T:
@@ -341,7 +428,7 @@ async def _in_the_loop(_: Threads, work: Callable[..., T], *args: Any, **kwargs:
     return work(*args, **kwargs)
 
 
-async def _played(seed: int, folder: Path) -> None:
+async def _played(seed: int, folder: Path) -> int:
     world = World(seed, folder)
     pages = [Page(world) for _ in range(world.rng.randint(1, 3))]
     await asyncio.gather(*(page.visit() for page in pages))
@@ -359,6 +446,7 @@ async def _played(seed: int, folder: Path) -> None:
         process.network.release()
     for process in [*world.gone, *world.processes]:
         await process.restart()
+    return sum(page.conversation is not None for page in pages)
 
 
 async def _check(world: World, page: Page) -> None:
@@ -382,6 +470,39 @@ def _said(entry: Entry) -> list[str]:
     return [word for text in texts for word in text.split() if word.startswith("w")]
 
 
+def play(seeds: Sequence[int]) -> tuple[int, float, dict[int, str]]:
+    """Play these seeds. Return the number of conversations, the processor's seconds, and how seeds broke a law."""
+    gc.freeze()  # what is imported is no garbage
+    conversations, broken, began = 0, dict[int, str](), process_time()
+    with TemporaryDirectory() as folder, virtual_time() as simulate:
+        for seed in seeds:
+            try:
+                conversations += simulate(seed, Path(folder))
+            except Exception as failure:
+                broken[seed] = "".join(format_exception(failure))
+    return conversations, process_time() - began, broken
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Play one seed, or several in processes of their own. Return the exit status: 1 if a law was broken."""
+    parser = argparse.ArgumentParser(prog="python -m tests.support.simulation", description=__doc__)
+    parser.add_argument("seed", type=int, help="the first seed")
+    parser.add_argument("count", type=int, nargs="?", default=1, help="how many seeds follow one another")
+    given = parser.parse_args(arguments)
+    seeds = range(given.seed, given.seed + given.count)
+    began, parts = monotonic(), [seeds[at : at + SEEDS_AT_ONCE] for at in range(0, len(seeds), SEEDS_AT_ONCE)]
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) if len(parts) > 1 else nullcontext() as pool:
+        played = [*(pool.map if pool else map)(play, parts)]
+    for seed, said in sorted((one for _, _, broken in played for one in broken.items())):
+        print(f"seed {seed}:\n{said}")
+    conversations, seconds = sum(one[0] for one in played), sum(one[1] for one in played)
+    wrong = sum(len(one[2]) for one in played)
+    print(
+        f"{conversations} conversations, {wrong} of {len(seeds)} seeds broke a law, {seconds:.1f} s of the processor,"
+    )
+    print(f"{monotonic() - began:.1f} s")
+    return 1 if wrong else 0
+
+
 if __name__ == "__main__":
-    with TemporaryDirectory() as data:
-        simulate(int(sys.argv[1]), Path(data))
+    sys.exit(main(sys.argv[1:]))

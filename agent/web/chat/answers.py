@@ -306,6 +306,8 @@ class LiveRuns:
         self.unstored = deque[str](maxlen=UNSTORED)
         """The ids of the runs that have ended here, of which the store has events, but not the end."""
         self.is_closing = False
+        self._begun = asyncio.Event()
+        """Set while there are running answers."""
 
     def get(self, conversation_id: str | None, owner: str) -> LiveRun | None:
         """Return the running answer of this owner's conversation, if there is one."""
@@ -342,6 +344,7 @@ class LiveRuns:
             _start(run, journal.conversation.owner)
         live = LiveRun(run, journal, self._grace, resumed=resumed)
         self._runs[run.id] = live
+        self._begun.set()
         self._by_conversation.setdefault(live.conversation_id, []).append(live)
         task = asyncio.create_task(self._end(live, journal, on_end))
         self._end_tasks.add(task)
@@ -356,6 +359,7 @@ class LiveRuns:
         """
         gone, failure = set[str](), ""
         while True:
+            await self._begun.wait()
             await asyncio.sleep(LOOK_SECONDS)
             writing = {live.run.id: live for live in self._runs.values() if _has_lease(live)}
             try:
@@ -423,6 +427,8 @@ class LiveRuns:
 
     def _remove(self, live: LiveRun) -> None:
         if self._runs.pop(live.run_id, None) is not None:
+            if not self._runs:
+                self._begun.clear()
             self._by_conversation[live.conversation_id].remove(live)
             if not self._by_conversation[live.conversation_id]:
                 del self._by_conversation[live.conversation_id]
