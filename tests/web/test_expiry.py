@@ -426,6 +426,9 @@ def test_jump_of_a_process_clock_loses_and_repeats_nothing(
 
 
 OFTEN = """
+[server]
+grace_seconds = 3600
+
 [public]
 on = true
 messages = 6
