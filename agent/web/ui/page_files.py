@@ -168,12 +168,25 @@ def _uses(script: str, name: str) -> bool:
 
 
 _SAID = re.compile(r"\bsaid(?:\.(?P<whole>\w+)|\[[\"`](?P<begins>\w+))")
-_COMMENT = re.compile(r"(?m)^ *//.*$|^ */\*\*(?:(?!\*/)[\s\S])*\*/ *$|/\*\* @(?:(?!\*/).)*\*/ ?| // [^'\"`\n]*$")
+_COMMENT = re.compile(r"(?m)^ *//.*$|^ */\*\*(?:(?!\*/)[\s\S])*\*/ *$")
+_TYPE = "/** @"
 
 
 def without_comments(script: str) -> str:
     """Return a script without its lines that are comments, and without types. The other lines keep their numbers."""
-    return _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), script)
+    script = _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), script)
+    return "\n".join(map(_code_of, script.split("\n")))
+
+
+def _code_of(line: str) -> str:
+    """Return a line without its types, and without the comment at its end if that has no sign of a string."""
+    code, *types = line.split(_TYPE)
+    for one in types:
+        _type, end, rest = one.partition("*/")
+        code += rest.removeprefix(" ") if end else _TYPE + one
+    while (at := code.rfind(" // ")) >= 0 and not {*code[at:]} & {"'", '"', "`"}:
+        code = code[:at]
+    return code
 
 
 def _content(path: Path) -> bytes:
