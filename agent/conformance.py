@@ -254,6 +254,11 @@ async def examine(client: httpx2.AsyncClient, base_url: str, spec: ModelSpec) ->
         "cut": await asked(COUNT, CUT_TOKENS, **quiet),
         "call": await asked(CALL, tools=[CLOCK], tool_choice="auto", **quiet),
     }
+    if (
+        answers["call"].status == 200 and _tools(answers["call"])[0] == "not shown"
+    ):  # a small model calls none by itself
+        forced = await asked(CALL, tools=[CLOCK], tool_choice="required", **quiet)
+        answers |= {"call": forced} if forced.calls() else {}
     if calls := answers["call"].calls():
         results = [{"role": "tool", "tool_call_id": one["id"], "content": "12:30"} for one in calls]
         messages = [*CALL, {"role": "assistant", "content": None, "tool_calls": calls}, *results]
@@ -415,7 +420,8 @@ def _tools(answer: Answer | None) -> Outcome:
         if index not in begun and call["id"] in begun.values():
             return _broken("two calls have the same id", event.raw)
         begun.setdefault(index, str(call.get("id")))
-    for arguments in (call["function"]["arguments"] for call in answer.calls()):
+    is_cut = any(content == "length" for kind, content, _ in answer.deltas() if kind == "finish")
+    for arguments in () if is_cut else (call["function"]["arguments"] for call in answer.calls()):
         if read_events(f"data: {arguments or '{}'}\n\n".encode("utf-8", "replace"))[0][0].value is None:
             return _broken("the arguments are not a JSON object", arguments)
     text = answer.joined("text")

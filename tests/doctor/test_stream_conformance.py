@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -161,6 +162,20 @@ async def test_what_no_answer_shows_is_not_ok() -> None:
         findings = await found(server)
     assert with_state(findings, "ok") == {"events", "end", "finish", "usage"}
     assert with_state(findings, "not shown") == {"text", "order", "reasoning", "tools", "pairing", "cancel"}
+
+
+async def test_call_is_forced_if_the_model_makes_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server with `tool_choice` calls the tool for a model that does not. Here another prompt stands for that."""
+    real, forced = conformance.ask, [{"role": "user", "content": "Forced."}]
+
+    async def ask(client: Any, url: str, model: str, messages: Any, tokens: int = 256, **more: Any) -> Any:
+        return await real(client, url, model, forced if more.get("tool_choice") == "required" else messages, tokens)
+
+    monkeypatch.setattr(conformance, "ask", ask)
+    scripts = {CALL[-1]["content"]: "!text No.", "Forced.": '!tool current_time {"zone": "Paris"}'}
+    with serving(scripts=scripts) as server:
+        findings = await found(server)
+    assert {"tools", "pairing"} <= with_state(findings, "ok")
 
 
 async def test_refused_tools_are_not_shown() -> None:
