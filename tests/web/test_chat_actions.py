@@ -264,7 +264,7 @@ async def test_licence_of_the_model_is_shown(page: Conversations) -> None:
     for licence, shown in (("Apache-2.0", True), ("", False)):
         page.models.local.served = (ServedModel(replace(SEES, licence=licence), Endpoint("http://127.0.0.1:1/v1")),)
         updates = await Handlers(page, widgets()).model_chosen(SEES.id, {}, None, request)
-        assert ("Apache-2.0 licence" in updates[widgets().composer.about]) is shown
+        assert ("Apache-2.0 licence" in updates[widgets().about]) is shown
 
 
 async def go_on(page: Conversations, chat: str, id_: str) -> object:

@@ -268,7 +268,7 @@ def test_costly_routes_count_per_address_and_per_visitor(start_app: Callable[...
 
 
 UNCOUNTED = {
-    "parts of the page, and its state": r"/(healthz|readyz|manifest\.json|(robots|llms)\.txt|theme\.css)",
+    "parts of the page, and its state": r"/(healthz|readyz|manifest\.json|(robots|llms)\.txt|agents\.md|theme\.css)",
     "files of the program": r"/(favicon\.ico|mark\.svg|(preview|icon-\d+)\.png|(svelte|static|assets)/.*|pwa_icon.*)",
     "switched off": r"/(openapi\.json|login/?|logout|monitoring.*|gradio_api/deep_link)|",
     "a row of the list, or a short page of it": r"/conversations/\{id_\}(/links)?|/conversations",
