@@ -20,7 +20,7 @@ from agent.fetch import Guard
 from agent.files.places import open_place
 from agent.files.store import MediaStore
 from agent.files.transcribe import Transcriber
-from agent.history import Entry, HistoryStore, now, open_store
+from agent.history import Entry, HistoryStore, open_store
 from agent.history.open_store import other_histories, path_of
 from agent.i18n.translator import LANGUAGES, negotiate, translator_for
 from agent.local.manager import LocalModels
@@ -379,8 +379,8 @@ def _expiry_chore(services: _Services) -> Chore:
 
 
 async def _remove_events(store: HistoryStore) -> int:
-    """Remove the events of answers that ended a while ago: their pages have the conversation by now."""
-    await store.runs.remove(now() - EVENTS_KEPT)
+    """Remove the events of answers that ended a while ago, by the store's clock: this process's own can be wrong."""
+    await store.runs.remove(await store.retention.time() - EVENTS_KEPT)
     return 0
 
 

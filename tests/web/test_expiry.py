@@ -364,14 +364,17 @@ def test_guest_is_deleted_from_a_running_server(start_app: Callable[..., App]) -
 FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
 
 
-def faked_clock(folder: Path) -> tuple[Path, dict[str, Any]]:
-    """Return a file with how far the clock of a process is wrong, and the options with which it starts."""
+def faked_clock(folder: Path, **more: str) -> tuple[Path, dict[str, Any]]:
+    """Return a file with how far the clock of a process is wrong, and the options with which it starts.
+
+    The process looks into the file once a second. With `FAKETIME_NO_CACHE` it always does, and is slow.
+    """
     if not FAKETIME.exists():
         pytest.skip("libfaketime is not installed")
     clock = folder / "clock"
     clock.write_text("+0")
     faked = {"LD_PRELOAD": str(FAKETIME), "FAKETIME_TIMESTAMP_FILE": str(clock), "FAKETIME_CACHE_DURATION": "1"}
-    return clock, {"prefix": ("env",), "FAKETIME_DONT_FAKE_MONOTONIC": "1", **faked}
+    return clock, {"prefix": ("env",), "FAKETIME_DONT_FAKE_MONOTONIC": "1", **faked, **more}
 
 
 @pytest.mark.full
@@ -382,7 +385,7 @@ def test_jump_of_a_process_clock_loses_and_repeats_nothing(
 ) -> None:
     """The clock of a real process jumps while it answers, counts messages, and keeps links and a temporary chat."""
     name = f"clock{jump}"
-    clock, faked = faked_clock(tmp_path)
+    clock, faked = faked_clock(tmp_path, FAKETIME_NO_CACHE="1")
     app = start_app("[public]\non = true\nlinks = true\nmessages = 6\n", VLLM_BASE_URL=server.base_url, **faked)
     visitor, stranger = HttpVisitor(app.url), HttpVisitor(app.url)
     visitor.say("!text pear")
