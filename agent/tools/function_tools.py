@@ -190,6 +190,8 @@ class Tool(Generic[P, R]):
             raise InputError(f"Tool takes a function, not {self.function!r}")
         if self.schema is None and (fault := _fault(self.function)):
             raise InputError(f"tool {self.name!r}: {fault}")
+        if self.name == "<lambda>":
+            raise InputError("a lambda has no name and no docstring for the model: write a def with type hints and a docstring")
         if not _NAME.fullmatch(self.name):
             fit = re.sub(r"[^A-Za-z0-9_-]+", "_", self.name).strip("_")[:64] or "name"
             raise InputError(
@@ -262,8 +264,6 @@ def _fault(function: Callable[..., Any]) -> str:
     """Return why no tool can be made of a function, or ""."""
     if isinstance(function, Tool):
         return "it is a tool already"
-    if getattr(function, "__name__", "") == "<lambda>":
-        return "a lambda has no name and no types for the model: write a def with type hints and a docstring"
     if not hasattr(function, "__name__"):
         return f"{function!r} has no name and no docstring of its own: write @tool over a def that calls it"
     if inspect.isfunction(function) and next(iter(inspect.signature(function).parameters), "") == "self":
