@@ -191,7 +191,9 @@ class Tool(Generic[P, R]):
         if self.schema is None and (fault := _fault(self.function)):
             raise InputError(f"tool {self.name!r}: {fault}")
         if self.name == "<lambda>":
-            raise InputError("a lambda has no name and no docstring for the model: write a def with type hints and a docstring")
+            raise InputError(
+                "a lambda has no name and no docstring for the model: write a def with type hints and a docstring"
+            )
         if not _NAME.fullmatch(self.name):
             fit = re.sub(r"[^A-Za-z0-9_-]+", "_", self.name).strip("_")[:64] or "name"
             raise InputError(
