@@ -233,7 +233,7 @@ done
         source = images[step.flags["from"]]
         with tempfile.TemporaryDirectory() as seen:
             _in_layer(
-                image, f"mount -t overlay overlay -o {source.below} {seen}\n" + copy, target, mode, seen, *sources
+                image, f"mount -t overlay overlay -o '{source.below}' {seen}\n" + copy, target, mode, seen, *sources
             )
     else:
         _in_layer(image, copy, target, mode, str(files), *sources)
