@@ -55,7 +55,7 @@ def _mp4(data: bytes) -> Video | None:
     seconds, has_pictures = 0.0, False
     for kind, start, end in islice(_boxes(data, 0, len(data)), MAX_ELEMENTS):
         if kind == b"mvhd":
-            seconds = seconds or _movie_seconds(data[start:end][:32])
+            seconds = seconds or _movie_seconds(data[start : min(end, start + 32)])
         elif kind == b"hdlr":
             has_pictures = has_pictures or data[start + 8 : start + 12] == b"vide"
     if not has_pictures:
@@ -92,7 +92,7 @@ def _movie_seconds(header: bytes) -> float:
 def _webm(data: bytes) -> Video | None:
     doctype, scale, length, has_pictures = b"", 1_000_000, 0.0, False
     for kind, start, end in islice(_elements(data, 0, len(data)), MAX_ELEMENTS):
-        value = data[start:end][:16]
+        value = data[start : min(end, start + 16)]
         if kind == _DOCTYPE:
             doctype = value.rstrip(b"\0")
         elif kind == _SCALE:
