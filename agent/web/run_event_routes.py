@@ -28,6 +28,7 @@ from typing import Any, Protocol, cast
 from uuid import uuid4
 
 from fastapi import FastAPI, Request, Response
+from starlette.requests import ClientDisconnect
 
 from agent.errors import Limited, NotFound, StoreUnavailable
 from agent.history import HistoryStore, RunEvent
@@ -195,6 +196,8 @@ class RunEventRoutes:
                     return Response(status_code=204)
                 kind = f"audio/pcm;rate={first.rate};channels={first.channels}"
                 return HeavyResponse(_samples(first, pieces), place, HEADERS, kind)
+        except ClientDisconnect:
+            return Response(status_code=499)
         except Limited:
             return Response("Too many streams at once.", status_code=429)
 

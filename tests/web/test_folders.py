@@ -174,7 +174,7 @@ async def test_document_of_folders_expires_like_a_chat(tmp_path: Path, server: R
         first = await end()
         assert timedelta(days=2.9) < first - now() <= timedelta(days=3)
         document = await store.get(folders_id(owner), owner=folders_owner(owner))
-        await store.retention.set_expiry(document, first - timedelta(days=2))
+        await store.retention.set_expiry(document, first - timedelta(hours=1))
         chat = await visitor.begin("!text Used.", folder=folder)
         assert await end() >= first
         document = await store.get(folders_id(owner), owner=folders_owner(owner))

@@ -433,7 +433,8 @@ async def _plan(
             return planned
         if kind not in ("image", "audio"):
             raise InputError(LocalizedText(NOT_OPENED, {"name": name}))
-        if kind == "audio" and (video := await UPLOADS.run(read_video, data)):
+        takes_sound = _accepts(spec, "audio") or transcriber is not None
+        if kind == "audio" and (spec.video or not takes_sound) and (video := await UPLOADS.run(read_video, data)):
             return _plan_video(name, data, video, spec, menu)
     except InputError as error:
         return AttachmentPlan(name=name, outcome="refused", text=error.text)
@@ -461,7 +462,7 @@ async def _plan(
 def _plan_video(name: str, data: bytes, video: Video, spec: ModelSpec, menu: Sequence[ModelSpec]) -> AttachmentPlan:
     """Plan a video that is sent as a whole. A browser makes pictures of it for other models before it is attached."""
     if not spec.video:
-        text = LocalizedText(CANNOT_TAKE["video"], {"model": spec.label, "name": name})
+        text = LocalizedText(CANNOT_TAKE["video" if spec.image else "image"], {"model": spec.label, "name": name})
         others = tuple(one for one in menu if one.video)
         return AttachmentPlan(name=name, outcome="refused", text=text, others=others)
     try:

@@ -32,7 +32,7 @@ NO_FOLDER = _("This folder is gone. It was deleted meanwhile.")
 FULL = _("You can have at most {most} folders. Delete one first.", most=MOST_FOLDERS)
 ATTEMPTS = 5
 """Attempts to change the document while other pages of the visitor change it."""
-RENEWED = timedelta(days=1)
+RENEWED = timedelta(minutes=10)
 """The document expires like a chat. It is kept longer when a chat of a folder is used, at most once in this time."""
 
 

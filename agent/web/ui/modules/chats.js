@@ -108,8 +108,8 @@ const take = (found, offset) => {
   next = offset;
 };
 // Reads the list again, as far as it is shown. Several wishes at once need one more reading.
-// `elsewhere`: something has happened in another tab.
-const refresh = async ({ tell = false, elsewhere = false } = {}) => {
+// `elsewhere`: something has happened in another tab. `timed`: nothing has happened here.
+const refresh = async ({ tell = false, elsewhere = false, timed = false } = {}) => {
   if (elsewhere) compared = rows.get(shown);
   if (reading) return void (stale = true);
   clearTimeout(timer);
@@ -124,7 +124,7 @@ const refresh = async ({ tell = false, elsewhere = false } = {}) => {
   reading = false;
   draw();
   if (folders ? elsewhere : ofAll?.getItem("folders") || [...rows.values()].some(({ folder }) => folder)) readFolders();
-  else folders?.more(next !== null);
+  else if (!timed) folders?.more(next !== null);
   if (tell && state() !== before) tellTabs();
   if (stale) {
     stale = false;
@@ -134,7 +134,7 @@ const refresh = async ({ tell = false, elsewhere = false } = {}) => {
   followDeletion();
   // The end of an answer in another chat is seen only here.
   if ([...rows.values()].some(({ state, id, naming }) => (naming && state !== "answering") || (state === "answering" && id !== shown))) {
-    timer = setTimeout(refresh, ANSWERING_MS);
+    timer = setTimeout(() => refresh({ timed: true }), ANSWERING_MS);
   }
 };
 const readFolders = async () => {

@@ -75,7 +75,7 @@ const linesOf = (all, most) => {
     else if (!isSpace || piece.keeps || hasText()) {
       let rest = word, width = widthOf(rest, piece.font);
       if (width > left && !isSpace && !(isSign && word.length === 1) && hasText() && width <= most) next();
-      while (width > left && !isSpace && rest.length > 1) {
+      while (width > left && !isSpace && rest.length > 1 && lines.length <= MOST / 10) {
         let count = Math.max(1, Math.floor((rest.length * left) / width));
         while (count > 1 && widthOf(rest.slice(0, count), piece.font) > left) count--;
         put(piece, rest.slice(0, count), widthOf(rest.slice(0, count), piece.font));
@@ -250,7 +250,7 @@ export async function share(id) {
   const turn = $(`#chat [data-turn="${CSS.escape(id)}"]`);
   const names = [$("#chats .brand"), $(".caption .model", turn)].map((one) => one?.textContent.replace(/[\s·]+$/, ""));
   const canvas = canvasOf(turn, [...names, new Date().toLocaleDateString(language, { dateStyle: "medium" })].filter(Boolean).join(" · "));
-  const blob = await /** @type {Promise<Blob | null>} */ (new Promise((done) => canvas.toBlob(done, "image/png")));
+  const blob = await /** @type {Promise<Blob | null>} */ (new Promise((done) => canvas.toBlob(done, "image/png"))).catch(() => null);
   if (!blob) return hint(said.picture_failed);
   const src = URL.createObjectURL(blob), state = make("p", { role: "status" });
   const copy = button("copy", said.picture_copy, async () => {

@@ -294,7 +294,7 @@ class OwnSound {
         last.start(at);
         at += piece.duration;
       }
-      if (last) await Promise.race([heard(), isOver]);
+      if (last && context.currentTime < at) await Promise.race([heard(), isOver]);
     } catch {
       // it was stopped, or the network is gone: the answer has the whole sound later
     }
