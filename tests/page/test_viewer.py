@@ -171,6 +171,7 @@ def test_video_is_sent_whole(own: App, visit: Visit, server: Running) -> None:
     visitor = visit(own.url, fresh=True)
     page, clip = visitor.page, media_files.video([(220, 20, 20)] * 2 + [(20, 20, 220)])
     visitor.choose(f"vllm:{WATCHES}")
+    expect(page.locator("#about [data-video]")).to_be_attached()
     page.locator("#composer input[type=file]").set_input_files(
         [{"name": "clip.webm", "mimeType": "video/webm", "buffer": clip}]
     )
