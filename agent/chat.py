@@ -108,11 +108,29 @@ class RunFollower:
                 await loop_thread.submit(_wait_for(completion))
 
 
-class _Pieces(Iterator[Response]):
-    """The responses of a run, for `for`. Says what to write instead where they are awaited, or never asked for."""
+class _Unread:
+    """Responses of a run that say what to write where they are read wrongly (`fault`), or never asked for."""
+
+    def __init__(self, call: str, fault: str) -> None:
+        self._call, self._fault, self._has_begun = call, fault, False
+
+    def __del__(self) -> None:
+        if not self._has_begun:
+            warn(f"{self._call} was never iterated, so nothing was sent", RuntimeWarning, stacklevel=2)
+
+    if not TYPE_CHECKING:
+
+        def __await__(self) -> Never:
+            self._has_begun = True
+            raise TypeError(self._fault)
+
+
+class _Pieces(_Unread, Iterator[Response]):
+    """The responses of a run, for `for`."""
 
     def __init__(self, pieces: Generator[Response], call: str, instead: str) -> None:
-        self._pieces, self._call, self._instead, self._has_begun = pieces, call, instead, False
+        super().__init__(call, f"{call} is for `for`, without `await` and `async`: write {instead}")
+        self._pieces = pieces
 
     def __next__(self) -> Response:
         self._has_begun = True
@@ -123,27 +141,16 @@ class _Pieces(Iterator[Response]):
         self._has_begun = True
         self._pieces.close()
 
-    def __del__(self) -> None:
-        if not self._has_begun:
-            warn(f"{self._call} was never iterated, so nothing was sent", RuntimeWarning, stacklevel=2)
-
     if not TYPE_CHECKING:
-
-        def __await__(self) -> Never:
-            self._refuse()
-
-        __aiter__ = __await__
-
-        def _refuse(self) -> Never:
-            self._has_begun = True
-            raise TypeError(f"{self._call} is for `for`, without `await` and `async`: write {self._instead}")
+        __aiter__ = _Unread.__await__
 
 
-class _AsyncPieces(AsyncIterator[Response]):
+class _AsyncPieces(_Unread, AsyncIterator[Response]):
     """The same for `async for`."""
 
     def __init__(self, pieces: AsyncGenerator[Response], call: str, instead: str) -> None:
-        self._pieces, self._call, self._instead, self._has_begun = pieces, call, instead, False
+        super().__init__(call, f"{call} is for `async for`: write {instead}")
+        self._pieces = pieces
 
     def __anext__(self) -> Awaitable[Response]:
         self._has_begun = True
@@ -154,20 +161,8 @@ class _AsyncPieces(AsyncIterator[Response]):
         self._has_begun = True
         await self._pieces.aclose()
 
-    def __del__(self) -> None:
-        if not self._has_begun:
-            warn(f"{self._call} was never iterated, so nothing was sent", RuntimeWarning, stacklevel=2)
-
     if not TYPE_CHECKING:
-
-        def __await__(self) -> Never:
-            self._refuse()
-
-        __iter__ = __await__
-
-        def _refuse(self) -> Never:
-            self._has_begun = True
-            raise TypeError(f"{self._call} is for `async for`: write {self._instead}")
+        __iter__ = _Unread.__await__
 
 
 def _end(loop_thread: LoopThread, run: Run, completion: "asyncio.Task[None]") -> None:

@@ -189,7 +189,7 @@ Ledger open_ledger: from agent.suspension.ledger import {name}
 examine_server: from agent.conformance import examine_server
 PROGRAM open_store: from agent.history import {name}
 """)
-"""What to write instead of the names of other libraries, or of names in other modules of this one."""
+"""The words to write instead of the names of other libraries, or of names in other modules of this one."""
 
 
 def name_written_here(name: str) -> str:

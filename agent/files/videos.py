@@ -12,7 +12,7 @@ from agent.system.media_types import label
 MAX_ELEMENTS = 10_000
 """Elements of a container that are looked at. What we look for stands before the frames, or in few boxes."""
 DEPTH = 3
-"""How deep in a container they are."""
+"""Levels of a container in which they are."""
 
 _MP4_ROOMS = (b"moov", b"trak", b"mdia")
 _HEADER, _DOCTYPE = 0x1A45DFA3, 0x4282

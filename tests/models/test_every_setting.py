@@ -112,7 +112,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Running) -> W
 
 @dataclass
 class Chats:
-    """What answers messages, in this process."""
+    """The services that answer messages, in this process."""
 
     conversations: Conversations
     said: list[str]
@@ -457,7 +457,7 @@ async def test_upload_meets_its_limit(write: Write, name: str) -> None:
 
 @shows("history.ratings_dataset")
 async def test_ratings_go_to_a_dataset(write: Write) -> None:
-    """What the dataset gets is in `test_ratings_dataset`."""
+    """`test_ratings_dataset` shows what the dataset gets."""
     async with opened(write('[history]\nratings_dataset = "ada/ratings"')) as page:
         assert "export const rates = true" in await texts_of(page)
     async with opened(write()) as page:

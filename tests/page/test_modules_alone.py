@@ -573,7 +573,7 @@ def test_chat_that_was_left_shows_nothing_more(page: Page, chat: Callable[..., S
 
 
 @pytest.mark.gate
-def test_chat_that_was_left_before_its_place_is_there_is_not_read(page: Page, chat: Callable[..., Script]) -> None:
+def test_chat_that_was_left_too_early_is_not_read(page: Page, chat: Callable[..., Script]) -> None:
     script = chat(
         {
             "conversations/current": [view("c1", run="1")],

@@ -100,7 +100,7 @@ class PageFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageFacts:
-    """What the page's modules must know of this app.
+    """The facts of this app that the page's modules must know.
 
     `links`: chats can have links. `diagrams` has the addresses of the modules that draw. `space` is the id of the Space
     on which the app runs, or "". `rates`: visitors can rate answers. `python` is the address of Pyodide's files, which
