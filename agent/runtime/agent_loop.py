@@ -27,7 +27,7 @@ from agent.plain_text import off_loop
 from agent.providers.connection import ChosenLater
 from agent.providers.retry import Wait
 from agent.providers.stand_ins import StandIns
-from agent.responses import Piece, call_content, result_content, steering_id
+from agent.responses import Piece, call_content, finalize, result_content, steering_id
 from agent.result import (
     NOT_SEALED,
     Journal,
@@ -673,6 +673,15 @@ class AgentLoop:
         return Outcome("suspended", self._pending[0].sentence)
 
     async def _store(self, message: ModelMessage) -> None:
-        await self.messages.append(message, self.results.note())
+        """Store a message of the run. What people saw of one that could not be stored is stored with the end."""
+        try:
+            await self.messages.append(message, self.results.note())
+        except BaseException:
+            if all(one is not message for one in self.messages.messages[-1:]):  # a cancelled write can have ended
+                if isinstance(message, ModelResponse):
+                    self._last = finalize(message, state="interrupted")
+                elif any(isinstance(part, ToolReturnPart) for part in message.parts):
+                    self._last = message
+            raise
         if observers := self._stream.observers:
             observers(StateSnapshot(self.messages.lazy_context()))

@@ -184,9 +184,10 @@ class ModelRequests:
                 await self._wait(pause)
             else:
                 names = {tool.name for tool in offered}
-                return replace(
-                    response, parts=await off_loop(self._history, _valid_parts, response, self._history, names)
-                )
+                parts = await off_loop(self._history, _valid_parts, response, self._history, names)
+                self._open = None
+                self._meter.count_step(response.usage)
+                return replace(response, parts=parts)
 
     async def _correction(
         self, failure: ProviderError, sent: Sequence[ModelMessage], offered: Sequence[ToolDefinition]
@@ -320,8 +321,6 @@ class ModelRequests:
         elif self.plan.connection.spec.tools == "native" and _calls_as_text(response, tools):
             self.unshown_usage = response.usage
             raise ProviderError(_explain_call_as_text(self.plan.connection.spec), kind="unsupported")
-        self._open = None
-        self._meter.count_step(response.usage)
         return response
 
     def _finalized(self, streamed: ModelResponse, state: Literal["complete", "interrupted"]) -> ModelResponse:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pydantic_ai.messages import ModelMessage, ModelRequest
+from pydantic_ai.messages import ModelMessage, ModelRequest, TextPart, ToolCallPart, ToolReturnPart
 
 from agent import Agent, AgentError, Chat, Context, Endpoint, Limits, MissingKey, ProviderError, connect, tool
 from agent.errors import Conflict, StoreUnavailable
@@ -16,7 +16,7 @@ from agent.history import Note
 from agent.models.catalog import load_catalog
 from agent.providers.chat_completions import ChatCompletionsConnection as Completions
 from agent.providers.openai_responses import OpenAIResponsesConnection as Responses
-from tests.support.fakes import FakeConnection
+from tests.support.fakes import Call, FakeConnection, Step, Words
 from tests.support.journals import MemoryJournal
 from tests.support.models import QWEN3
 from tests.support.scripted_server import Running
@@ -149,6 +149,35 @@ async def test_nothing_is_stored_after_a_prompt_that_could_not_be() -> None:
     result = await Agent(FakeConnection([])).ask("Hello", journal=Refusing())
     assert (result.finish_reason, result.why) == ("error", "The store is away.")
     assert [type(one) for one in tried] == [ModelRequest]
+
+
+@tool
+def look() -> str:
+    return "a cloud"
+
+
+@pytest.mark.parametrize("refused", [1, 2])
+async def test_what_could_not_be_stored_is_stored_at_the_end(refused: int) -> None:
+    """Whatever message is refused once, the answer or the results, readers find at the end what they have seen."""
+    stored = list[tuple[ModelMessage, Note]]()
+    written = 0
+
+    class RefusingOnce:
+        async def write(self, message: ModelMessage, note: Note) -> None:
+            nonlocal written
+            written += 1
+            if written == refused + 1:
+                raise StoreUnavailable("The store is away.")
+            stored.append((message, note))
+
+    script = [Step([Words("output_text", ["Let me see."]), Call("look", "{}", "c1")], "tool_call")]
+    result = await Agent(FakeConnection(script), tools=[look]).ask("Hello", journal=RefusingOnce())
+    assert (result.finish_reason, result.why) == ("error", "The store is away.")
+    _, *messages = stored
+    parts = [part for message, _ in messages for part in message.parts]
+    kinds = [TextPart] if refused == 1 else [TextPart, ToolCallPart, ToolReturnPart]
+    assert [type(part) for part in parts] == kinds, "a call that was never made, or a text or result that is lost"
+    assert [note.ended for _, note in messages][-1] == "error"
 
 
 async def test_cancelled_run_has_not_failed(server: Running) -> None:

@@ -7,6 +7,7 @@ seed decides what is said, what fails and when, so a seed that breaks a law brea
 import argparse
 import asyncio
 import gc
+import json
 import logging
 import sys
 from collections import Counter
@@ -32,7 +33,8 @@ from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserProm
 from agent.errors import AgentError, StoreUnavailable
 from agent.files.store import MediaStore
 from agent.history import Entry
-from agent.history.memory import MemoryStore
+from agent.history.key_value import KeyValueStore
+from agent.history.memory import MemoryStorage
 from agent.messages.openai import to_openai
 from agent.messages.repair import prepare_messages
 from agent.providers.connection import Endpoint, ServedModel
@@ -185,7 +187,8 @@ class World:
     def __init__(self, seed: int, folder: Path) -> None:
         self.rng, self.folder, self.is_calm = Random(seed), folder, False
         self._words, self._calls = count(), count()
-        self.store = MemoryStore(self.now)
+        self._storage = MemoryStorage(self.now)
+        self.store = KeyValueStore(self._storage)
         self.called = Counter[str]()
         self.stored = dict[str, set[str]]()
         """The texts of the messages that were acknowledged, by conversation."""
@@ -236,8 +239,15 @@ class World:
 
     def has_later_run(self, conversation: str, run: str) -> bool:
         """Return True if an answer has begun in the conversation after the end of this run."""
-        runs = self.store._storage._items[ANN.owner][conversation].runs  # pyright: ignore[reportAttributeAccessIssue]
-        return any(one.begun_at >= runs[run].ended_at for id_, one in runs.items() if id_ != run)
+        runs = self._storage._items[ANN.owner][conversation].runs
+        ended_at = runs[run].ended_at or 0.0
+        return any(one.begun_at >= ended_at for id_, one in runs.items() if id_ != run)
+
+    def stored_words(self, conversation: str) -> set[str]:
+        """Return the words that models have written in the conversation, as the events of its runs have them."""
+        runs = self._storage._items[ANN.owner][conversation].runs
+        events = (json.loads(text) for run in runs for text in self._storage._events[run] if '"output_text"' in text)
+        return {word for one in events if one["type"] == "output_text" for word in _words(one["content"])}
 
     def calm(self) -> None:
         """Let nothing fail any more."""
@@ -455,6 +465,8 @@ async def _check(world: World, page: Page) -> None:
     entries = await world.store.entries(conversation)
     asked = [_prompt_of(entry) for entry in entries]
     assert page.texts <= {*asked}, "an acknowledged message was lost"
+    lost = world.stored_words(conversation.id) - {word for entry in entries for word in _said(entry)}
+    assert not lost, f"text that the store had was lost: {lost}"
     parents = {entry.parent_id for entry in entries}
     for leaf in [entry for entry in entries if entry.id not in parents]:
         path = await world.store.history(replace(conversation, head_id=leaf.id))
@@ -467,7 +479,11 @@ def _said(entry: Entry) -> list[str]:
     texts = [_prompt_of(entry)]
     if isinstance(entry.message, ModelResponse):
         texts += [part.content for part in entry.message.parts if isinstance(part, TextPart)]
-    return [word for text in texts for word in text.split() if word.startswith("w")]
+    return [word for text in texts for word in _words(text)]
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in text.split() if word.startswith("w")]
 
 
 def play(seeds: Sequence[int]) -> tuple[int, float, dict[int, str]]:

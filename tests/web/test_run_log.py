@@ -173,6 +173,9 @@ class FailingStore(MemoryStore):
     async def save(
         self, conversation: Conversation, entries: Sequence[Entry] = (), events: RunEvents | None = None
     ) -> Conversation:
+        if entries and any(part.part_kind == self.refuses for part in entries[-1].message.parts):
+            self.refuses = ""
+            raise StoreUnavailable("the store is away")
         if self.refuses == "answer" and entries and entries[-1].note.ended:
             raise HistoryError("the disk is full")
         return await super().save(conversation, entries, events)
@@ -188,6 +191,24 @@ class FailingRuns(KeyValueRuns):
         await super().append(events)
         if self.store.refuses == "replies":
             raise StoreUnavailable("no reply")
+
+
+@pytest.mark.parametrize(
+    ("refused", "kinds"),
+    [
+        ("tool-call", ["output_text", "error"]),
+        ("tool-return", ["output_text", "tool_call", "tool_call_result", "error"]),
+    ],
+)
+async def test_page_shows_after_a_reload_what_a_write_refused(refused: str, kinds: Sequence[str]) -> None:
+    store = FailingStore()
+    call = Call("fine", "{}", "c1")
+    live = begin([Step([Words("output_text", ["Let me see."]), call], "tool_call")], store)
+    store.refuses = refused
+    seen = await followed(live)
+    stored = to_turns(await store.history(await store.get(CONVERSATION.id, owner=OWNER)))
+    assert [bubble.first.type for bubble in stored[-1].bubbles] == kinds
+    assert [kind for kind, _ in folded(seen)] == kinds
 
 
 async def test_end_that_is_not_stored_is_not_announced_as_stored() -> None:

@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Any
 from weakref import WeakValueDictionary
 
-from agent.errors import AgentError, Conflict, InputError, NotFound, StoreUnavailable
+from agent.errors import AgentError, Conflict, InputError, NotFound
 from agent.history import HistoryStore, Note, RunEvent, UnfinishedRun
 from agent.i18n.text import LocalizedText, _
 from agent.providers.connection import SoundPiece
@@ -736,13 +736,8 @@ class RunningAnswers:
         return await self._read(found[0]) if found else None
 
     async def is_busy(self, conversation_id: str | None, owner: str) -> bool:
-        """Return True if an answer is being written in this owner's conversation.
-
-        While the store is away, it cannot be asked: whatever needs it is refused by the store itself.
-        """
-        with suppress(StoreUnavailable):
-            return await self.get(conversation_id, owner) is not None
-        return False
+        """Return True if an answer is being written in this owner's conversation. Raises `HistoryError`."""
+        return await self.get(conversation_id, owner) is not None
 
     def is_written_here(self, conversation_id: str) -> bool:
         """Return True if this process is writing an answer in this conversation."""
@@ -779,7 +774,7 @@ class RunningAnswers:
             return known
         with suppress(NotFound):
             events = await self._store.runs.events(run.run_id, owner=run.owner)
-            if events[-1].value["type"] != "ended":
+            if events and events[-1].value["type"] != "ended":
                 self._stored[run.run_id] = known = StoredRun(self._store, self.lost, run, events)
                 return known
         return None

@@ -199,9 +199,9 @@ class ConversationList:
     async def move(self, owner: str, conversation_id: str, folder: str) -> None:
         """Put a conversation into a folder, "" for none. Raises `NotFound`, and `Conflict` during an answer."""
         for _attempt in range(ATTEMPTS):
+            conversation = await self._store.get(conversation_id, owner=owner)
             if await self._running.is_busy(conversation_id, owner):
                 raise Conflict(STILL_WRITING)
-            conversation = await self._store.get(conversation_id, owner=owner)
             if folder:
                 found_in(await folders_of(self._store, owner), folder)
             with suppress(Conflict):

@@ -274,7 +274,6 @@ class Conversations:
         result is None if more questions are left. Raises an `AgentError` with a message; then nothing was stored.
         """
         owner, files = visitor.owner, (value or {}).get("files")
-        await self._check_not_busy(conversation_id, owner)
         conversation = await self._conversation(owner, conversation_id, message, folder)
         if not files and await waits_for_answer(self.store, conversation):
             if others is not None:
@@ -540,7 +539,6 @@ class Conversations:
         if not text.strip():
             raise InputError(WRITE_FIRST)
         check_length(text)
-        await self._check_not_busy(conversation_id, visitor.owner)
         conversation = await self._idle(visitor.owner, conversation_id)
         found = await self.store.find(conversation, ids=[entry_id])
         if not any(map(is_prompt, found)) or not await self._is_shown(conversation, entry_id):
@@ -642,8 +640,12 @@ class Conversations:
     async def _conversation(
         self, owner: str, conversation_id: str | None, message: MessageId, folder: str
     ) -> Conversation:
-        """Return the conversation that gets a message, see `get_or_begin`. A new one is in the folder."""
+        """Return the conversation that gets a message, see `get_or_begin`. A new one is in the folder.
+
+        Raises `Conflict` if an answer is being written in it.
+        """
         conversation = await get_or_begin(self.store, conversation_id, owner, message)
+        await self._check_not_busy(conversation_id, owner)
         if not folder or conversation.revision:
             return conversation
         return replace(conversation, folder=(await self.runs.folders.get(owner, folder)).id)
@@ -653,11 +655,15 @@ class Conversations:
         return not conversation.branches or conversation.head_id in await self.store.following(conversation, entry_id)
 
     async def _idle(self, owner: str, conversation_id: str | None) -> Conversation:
-        """Return a stored conversation in which no answer is being written. Raises `Conflict` and `NotFound`."""
+        """Return a stored conversation in which no answer is being written. Raises `Conflict` and `NotFound`.
+
+        It is read first: an answer that begins elsewhere meanwhile changes it, and this one can't be saved any more.
+        """
         if conversation_id is None:
             raise Conflict(MESSAGE_GONE)
+        conversation = await self.store.get(conversation_id, owner=owner)
         await self._check_not_busy(conversation_id, owner)
-        return await self.store.get(conversation_id, owner=owner)
+        return conversation
 
     async def _save_summary(self, conversation: Conversation, summary: ChatSummary | None, cost: float) -> None:
         """Store the summary with what the conversation is now, after the answer that is being written."""

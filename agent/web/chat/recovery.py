@@ -83,7 +83,7 @@ def _is_only(number: int) -> bool:
 class LostRuns:
     """Finds the runs that are lost, and ends them. `is_written_here` tells it of conversations of this process.
 
-    `ended_here` are the ids of the runs of this process whose end could not be stored: they are not alive, either.
+    `ended_here` are the ids of the runs of this process whose end could not be stored. They are lost at once.
 
     When the store was away, or its clock was set, all leases have expired, and their writers renew them at once. So a
     run is lost only if this process finds the same expired lease again after `CONFIRM_SECONDS`, or if it was released.
@@ -96,8 +96,7 @@ class LostRuns:
 
     async def living(self, runs: Sequence[UnfinishedRun]) -> Sequence[UnfinishedRun]:
         """Return these runs without the lost ones, which are ended. One that cannot be ended is logged and left out."""
-        living = [run for run in runs if not (self._is_lost(run) and await self._end(run))]
-        return [run for run in living if run.run_id not in self._ended_here]
+        return [run for run in runs if not (self._is_lost(run) and await self._end(run))]
 
     async def end_all(self) -> int:
         """End all lost runs, as housekeeping. Return 0."""
@@ -105,9 +104,12 @@ class LostRuns:
         return 0
 
     def _is_lost(self, run: UnfinishedRun) -> bool:
-        if not run.is_lost or self._is_written_here(run.conversation_id):
+        is_ended_here = run.run_id in self._ended_here
+        if not (run.is_lost or is_ended_here) or self._is_written_here(run.conversation_id):
             self._expired.pop(run.run_id, None)
             return False
+        if is_ended_here:
+            return True
         if len(self._expired) > REMEMBERED:  # of runs that others have ended
             self._expired.clear()
         lease, found_at = self._expired.get(run.run_id, (None, 0.0))
@@ -132,7 +134,10 @@ class LostRuns:
 
 
 async def end_lost_run(store: HistoryStore, run: UnfinishedRun) -> None:
-    """End a lost run, and store the text that its events have. Raises `Conflict` if it is not lost any more."""
+    """End a lost run, or one that this process has ended, and store the text that its events have.
+
+    Raises `Conflict` if it is not lost any more.
+    """
     conversation = await store.get(run.conversation_id, owner=run.owner)
     events = await store.runs.events(run.run_id, owner=run.owner)
     whole, conversation = conversation, await _on_branch(store, conversation, request_of(events))
@@ -149,7 +154,7 @@ async def end_lost_run(store: HistoryStore, run: UnfinishedRun) -> None:
         owner=run.owner,
         events=[RunEvent.of(number + place, value) for place, value in enumerate(values)],
         has_ended=True,
-        of_lost=True,
+        of_lost=run.is_lost,
     )
     entry = _text_of(run, conversation, events, newest, note)
     if entry is None:
