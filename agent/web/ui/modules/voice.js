@@ -7,7 +7,7 @@ import { keepDraft } from "./chats.js";
 import { addressOf, ask, post, request, stream } from "./network.js";
 import { $, box, button, editor, hint, language, make, ofAll, root, said, shown } from "./shared.js";
 
-const SPEEDS = [1, 1.25, 1.5, 2, 0.75], VOICES_MS = 1500, SAID_S = 20, AHEAD_S = 0.1;
+const SPEEDS = [1, 1.25, 1.5, 2, 0.75], VOICES_MS = 1500, SAID_S = 20, AHEAD_S = 0.1, RESUME_MS = 1000;
 const { SpeechRecognition = /** @type {any} */ (globalThis).webkitSpeechRecognition } = /** @type {any} */ (globalThis);
 const fill = (text, values) => Object.entries(values).reduce((all, [name, value]) => all.replace(`{${name}}`, () => value), text);
 
@@ -271,7 +271,10 @@ class OwnSound {
     this.texts = await begins();
     if (!this.texts || signal.aborted) return true;
     const context = this.context = new AudioContext();
-    if (context.state === "suspended" && !navigator.userActivation?.hasBeenActive) return hint(this.texts.cannot_play), true;
+    // A browser that lets nothing play before a press leaves the promise of `resume` open.
+    await Promise.race([context.resume(), isOver, new Promise((then) => setTimeout(then, RESUME_MS))]);
+    if (signal.aborted) return true;
+    if (context.state !== "running") return hint(this.texts.cannot_play), true;
     let at = 0, rest = new Uint8Array(), last = /** @type {AudioBufferSourceNode | undefined} */ (undefined);
     const heard = () => new Promise((then) => last?.addEventListener("ended", then));
     const chunks = answer.body.getReader();
