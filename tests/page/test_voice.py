@@ -376,6 +376,21 @@ def test_sound_of_the_model_plays_while_it_comes(visit: Visit, own: App, server:
     assert visitor.page.evaluate("started") == 0
 
 
+MUTE = """
+AudioContext.prototype.resume = () => new Promise(() => {});
+Object.defineProperty(AudioContext.prototype, "state", { get: () => "suspended" });
+"""
+
+
+def test_browser_that_lets_nothing_play_is_told_so(visit: Visit, own: App) -> None:
+    """Such a browser leaves the promise of a start open, and the sound would go on without being heard."""
+    visitor = visit(own.url, fresh=True)
+    visitor.page.add_init_script(MUTE)
+    visitor.reload()
+    visitor.say(f"!text Hi. {own_sound(6000)}")
+    expect(visitor.hint).to_contain_text("The browser does not let this page play sound")
+
+
 @pytest.mark.parametrize("way", ["answer", "reading", "key"])
 def test_stop_ends_the_sound_of_the_model(way: str, visit: Visit, own: App, server: Running) -> None:
     visitor = visit(own.url, fresh=True)
