@@ -382,13 +382,14 @@ Object.defineProperty(AudioContext.prototype, "state", { get: () => "suspended" 
 """
 
 
-def test_browser_that_lets_nothing_play_is_told_so(visit: Visit, own: App) -> None:
+def test_browser_that_lets_nothing_play_is_told_so(visit: Visit, own: App, server: Running) -> None:
     """Such a browser leaves the promise of a start open, and the sound would go on without being heard."""
     visitor = visit(own.url, fresh=True)
     visitor.page.add_init_script(MUTE)
     visitor.reload()
-    visitor.say(f"!text Hi. {own_sound(6000)}")
+    visitor.say(f"!text Hi. {own_sound(6000)} !tokens 1 hold 0 MUTE")
     expect(visitor.hint).to_contain_text("The browser does not let this page play sound")
+    server.release("MUTE")
 
 
 @pytest.mark.parametrize("way", ["answer", "reading", "key"])
