@@ -27,7 +27,7 @@ from agent.errors import (
     ProviderError,
     files_unusable,
 )
-from agent.history import ConversationHit, Folder, excerpt_parts
+from agent.history import MOST_FOLDERS, ConversationHit, Folder, excerpt_parts
 from agent.i18n.translator import Translator, translator_for
 from agent.models.families import LONGEST_NAME
 from agent.rendering.html import without_mark_signs
@@ -195,11 +195,11 @@ class ConversationRoutes:
             query = query[:MAX_QUERY]
             hits = await self._list.search(owner, query)
             return {"hits": [_row(row) | _hit(hit, query) for row, hit in hits]}
-        if folder := request.query_params.get("folder", ""):
+        if folders := [one for one in request.query_params.getlist("folder") if one][:MOST_FOLDERS]:
             count_request(self._limit, request, owner)
             with acting_for(owner):
                 async with self._looking.slot():
-                    return {"conversations": [_row(row) for row in await self._list.in_folder(owner, folder)]}
+                    return {"conversations": [_row(row) for row in await self._list.in_folders(owner, folders)]}
         offset = _number(request.query_params.get("offset"), 0)
         page = await self._list.page(owner, offset=offset, limit=_number(request.query_params.get("limit"), PAGE))
         return {

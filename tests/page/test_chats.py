@@ -116,14 +116,35 @@ def test_chats_are_found_renamed_pinned_and_deleted(app: App, visit: Visit) -> N
     page.keyboard.press("Enter")
     expect(row(visitor, "Boats").get_by_role("button")).to_be_focused()
     expect(page.locator("#chats h2")).to_have_text(["Today"])
+    visitor.box.fill("And butter?")
     choose(visitor, "bread", "Delete")
     expect(rows(visitor)).to_have_count(2)
+    expect(visitor.box).to_have_value("And butter?")
     expect(visitor.mine).to_have_count(0)
     expect(page).to_have_url(app.url + "/")
     page.get_by_role("button", name="Undo", exact=True).click()
     expect(row(visitor, "bread")).to_have_count(1)
     expect(visitor.mine).to_have_text(["Three about bread"])
     expect(page).to_have_url(third)
+    expect(visitor.box).to_have_value("And butter?")
+    held = list[Route]()
+    page.route(
+        "**/conversations/*",
+        lambda route: held.append(route) if route.request.method == "DELETE" else route.continue_(),
+    )
+    with page.expect_request(lambda request: request.method == "DELETE"):
+        choose(visitor, "bread", "Delete")
+    row(visitor, "Boats").get_by_role("link").click()
+    expect(visitor.mine).to_contain_text(["ships"])
+    visitor.box.fill("And sails?")
+    held.pop().continue_()
+    page.unroute("**/conversations/*")
+    expect(rows(visitor)).to_have_count(2)
+    expect(visitor.mine).to_contain_text(["ships"])  # a chat that is deleted late takes nobody out of another one
+    expect(visitor.box).to_have_value("And sails?")
+    page.locator("#chats .offers").get_by_role("button", name="Undo", exact=True).click()
+    row(visitor, "bread").get_by_role("link").click()
+    expect(visitor.box).to_have_value("And butter?")
     choose(visitor, "whales", "Delete")
     expect(rows(visitor)).to_have_count(2)
     page.reload()
@@ -134,6 +155,24 @@ def test_chats_are_found_renamed_pinned_and_deleted(app: App, visit: Visit) -> N
     page.reload()
     expect(visitor.mine).to_have_count(1)
     expect(page.locator("#chats")).to_be_hidden()
+
+
+CACHED = (
+    "for (const kind of ['pagehide', 'pageshow']) dispatchEvent(new PageTransitionEvent(kind, { persisted: true }))"
+)
+"""The page is left and shown again as it was, as browsers do for Back."""
+
+
+def test_text_of_a_page_that_is_shown_again_is_sent_once(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, fresh=True)
+    visitor.box.fill("Once")
+    visitor.page.evaluate(CACHED)
+    expect(visitor.box).to_have_value("Once")
+    visitor.box.press("Enter")
+    visitor.idle()
+    visitor.page.locator("#new").click()
+    expect(visitor.mine).to_have_count(0)
+    expect(visitor.box).to_have_value("")
 
 
 @pytest.mark.gate("An answer goes on in a chat that the visitor has left, and the list shows it.")

@@ -203,9 +203,12 @@ def test_files_are_attached_where_they_are_wanted_only(page: Page, load: Callabl
     box.press("Enter")
     page.evaluate("editor.leave((files) => (globalThis.left = files))")
     page.evaluate("editor.value = { text: 'of another chat', files: [] }")
+    box.press("Enter")  # another chat does not wait for it
+    page.wait_for_function("told.length")
     uploaded("c.txt")
     page.wait_for_function("left.length")
-    assert page.evaluate("[left[0].orig_name, told.length]") == ["c.txt", 0]
+    assert page.evaluate("left[0].orig_name") == "c.txt"
+    assert [one["text"] for _, one in page.evaluate("told")] == ["of another chat"]
     assert page.evaluate(FILES) == []
     expect(box).to_have_value("of another chat")
 
@@ -624,6 +627,54 @@ def test_refused_view_is_explained(page: Page, chat: Callable[..., Script]) -> N
     page.evaluate(OPEN, "c3")
     script.wait(lambda: script.told("chat-lost"))
     expect(page.locator("#chat article.answer")).to_have_text("Yes.")  # until the list has followed
+
+
+@pytest.mark.gate
+def test_silent_request_is_said_and_sent_again(page: Page, chat: Callable[..., Script]) -> None:
+    """A connection of before a break can look open for minutes. A second after Enter the page says that it sends."""
+    script = chat(
+        {
+            "conversations/current": [view("c1", OLD)],
+            "conversations/c1": [view("c1", OLD)],
+            SENT: [HELD, stored("c1", "1")],
+            STREAM: [event(1, turn=HEL) + ends(stored=True)],
+        }
+    )
+    box = page.get_by_role("textbox", name="Message")
+    expect(page.locator("#chat article.answer")).to_have_text("Yes.")
+    box.fill("New?")
+    box.press("Enter")
+    expect(page.locator("#sending .doing")).to_have_text("Sending…")
+    expect(page.get_by_role("button", name="Stop")).to_be_visible()
+    page.evaluate("dispatchEvent(new Event('online'))")
+    expect(page.locator("#chat article.answer")).to_have_text(["Yes.", "Hel"])
+    expect(box).to_have_value("")
+    first, second = (json.loads(body) for body in script.of(SENT))
+    assert (first["again"], second["again"]) == (False, True)
+    assert first["id"] == second["id"]
+
+
+@pytest.mark.gate
+def test_edit_that_is_accepted_late_is_no_draft(page: Page, chat: Callable[..., Script]) -> None:
+    edited = "PATCH conversations/c1/messages/Old"
+    script = chat(
+        {
+            "conversations/current": [view("c1", OLD)],
+            "conversations/c1": [view("c1", OLD)],
+            "conversations/c2": [view("c2", turn("Other", "<p>2</p>"))],
+            "GET conversations/c1/messages/Old/text": [{"message": "Old?"}],
+            edited: [HELD],
+        }
+    )
+    page.get_by_role("button", name="Edit").click()
+    page.locator(".edit textarea").fill("Older?")
+    page.locator(".edit textarea").press("Enter")
+    script.wait(lambda: script.held)
+    page.evaluate(OPEN, "c2")
+    expect(page.locator("#chat article.answer")).to_have_text("2")
+    script.fulfill(script.held[0], {"run": "1"})
+    kept = "JSON.parse((dispatchEvent(new Event('pagehide')), sessionStorage.getItem('drafts')) ?? '{}')"
+    becomes({}, lambda: page.evaluate(kept))
 
 
 @pytest.mark.gate

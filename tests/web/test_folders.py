@@ -106,6 +106,11 @@ async def test_chat_moves_and_stays_when_its_folder_goes(visitor: Visit, server:
     assert await visitor.rows() == {second: "", first: folder}
     assert [*(await visitor.rows())] == order
     assert await visitor.rows(f"?folder={folder}") == {first: folder}
+    other = await visitor.folder("Other")
+    await visitor.ask("PATCH", f"/conversations/{second}", {"folder": other}, 200)
+    assert await visitor.rows(f"?folder={folder}&folder={other}") == {second: other, first: folder}
+    await visitor.ask("DELETE", f"/folders/{other}", status=204)
+    await visitor.ask("PATCH", f"/conversations/{second}", {"folder": ""}, 200)
     assert (await visitor.ask("PATCH", f"/conversations/{first}", {"folder": uuid4().hex}, 404))["detail"]
     assert await visitor.rows(f"?folder={folder}") == {first: folder}
     changed = await visitor.ask("PATCH", f"/folders/{folder}", {"name": "Notes", "instructions": "Brief."}, 200)
@@ -176,6 +181,11 @@ async def test_document_of_folders_expires_like_a_chat(tmp_path: Path, server: R
         document = await store.get(folders_id(owner), owner=folders_owner(owner))
         await store.retention.set_expiry(document, first - timedelta(hours=1))
         chat = await visitor.begin("!text Used.", folder=folder)
+        assert await end() >= first
+        outside = await visitor.begin("!text Moved.")
+        document = await store.get(folders_id(owner), owner=folders_owner(owner))
+        await store.retention.set_expiry(document, first - timedelta(hours=1))
+        await visitor.ask("PATCH", f"/conversations/{outside}", {"folder": folder}, 200)
         assert await end() >= first
         document = await store.get(folders_id(owner), owner=folders_owner(owner))
         await store.retention.set_expiry(document, now())

@@ -24,14 +24,13 @@ from agent.history import (
     Conversation,
     ConversationHit,
     HistoryStore,
-    folders_of,
     steady_now,
 )
 from agent.i18n.text import _
 from agent.system.threads import run_to_completion
 from agent.web.chat.answers import STILL_WRITING, RunningAnswers
 from agent.web.chat.expiry import FOR_EVER, UNDO_SECONDS, RetentionPeriods, delete_conversation
-from agent.web.chat.folders import found_in
+from agent.web.chat.folders import kept_folder
 from agent.web.chat.questions import Replies
 from agent.web.chat.stored_entries import last_turn
 from agent.web.chat.temporary_stores import is_temporary
@@ -130,15 +129,18 @@ class ConversationList:
             next_offset=more,
         )
 
-    async def in_folder(self, owner: str, folder: str) -> Sequence[ListRow]:
-        """Return the newest conversations of a folder, those of the newest `SEARCHED` that are in it."""
-        answering, found = await self._running.conversations(owner), list[ListRow]()
+    async def in_folders(self, owner: str, folders: Collection[str]) -> Sequence[ListRow]:
+        """Return the newest conversations of these folders, up to `MOST` of each, of the newest `SEARCHED`."""
+        answering, found, left = await self._running.conversations(owner), list[ListRow](), dict.fromkeys(folders, MOST)
         for offset in range(0, SEARCHED, MOST):
             page = await self._store.list(owner, limit=MOST, offset=offset)
-            found += [self._row(conversation, answering) for conversation in page if conversation.folder == folder]
-            if len(page) < MOST or len(found) >= MOST:
+            for conversation in page:
+                if left.get(conversation.folder):
+                    left[conversation.folder] -= 1
+                    found.append(self._row(conversation, answering))
+            if len(page) < MOST or not any(left.values()):
                 break
-        return found[:MOST]
+        return found
 
     async def current(self, owner: str, viewed: str = "") -> str | None:
         """Return the id of the conversation with which a visitor goes on, or None for a new one.
@@ -203,7 +205,7 @@ class ConversationList:
             if await self._running.is_busy(conversation_id, owner):
                 raise Conflict(STILL_WRITING)
             if folder:
-                found_in(await folders_of(self._store, owner), folder)
+                await kept_folder(self._store, owner, folder, self._periods.until(owner, running=False))
             with suppress(Conflict):
                 await self._store.save(replace(conversation, folder=folder))
                 return

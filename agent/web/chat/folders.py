@@ -7,7 +7,7 @@ chat whose folder is gone is outside all folders, so that nothing but the docume
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from agent.errors import Conflict, InputError, Limited, NotFound
 from agent.history import (
@@ -54,15 +54,10 @@ class Folders:
         """Return what models get in this chat because of its folder, and keep the folder as long as the chat."""
         if not conversation.folder:
             return ""
-        try:
-            document = await self._document(conversation.owner)
-            folder = found_in(document.folders, conversation.folder)
-        except NotFound:
-            return ""
         until = self._periods.until(conversation.owner, running=False)
-        if until is not None and (document.expires_at is None or until - document.expires_at > RENEWED):
-            await self._store.retention.set_expiry(document, until)
-        return folder.instructions
+        with suppress(NotFound):
+            return (await kept_folder(self._store, conversation.owner, conversation.folder, until)).instructions
+        return ""
 
     async def add(self, owner: str, *folders: Folder) -> None:
         """Add folders. Raises `Limited` for too many, and `InputError`."""
@@ -100,7 +95,7 @@ class Folders:
     async def _change(self, owner: str, change: Callable[[Sequence[Folder]], Sequence[Folder]]) -> Sequence[Folder]:
         for _attempt in range(ATTEMPTS):
             try:
-                document = await self._document(owner)
+                document = await self._store.get(folders_id(owner), owner=folders_owner(owner))
             except NotFound:
                 document = Conversation(id=folders_id(owner), owner=folders_owner(owner))
             folders, until = tuple(change(document.folders)), self._periods.until(owner, running=False)
@@ -109,8 +104,17 @@ class Folders:
                 return folders
         raise Conflict(CHANGED_ELSEWHERE)
 
-    async def _document(self, owner: str) -> Conversation:
-        return await self._store.get(folders_id(owner), owner=folders_owner(owner))
+
+async def kept_folder(store: HistoryStore, owner: str, folder_id: str, until: datetime | None) -> Folder:
+    """Return one folder. From now on, the folders are kept until then at least. Raises `NotFound`."""
+    try:
+        document = await store.get(folders_id(owner), owner=folders_owner(owner))
+    except NotFound as error:
+        raise NotFound(NO_FOLDER) from error
+    folder = found_in(document.folders, folder_id)
+    if until is not None and (document.expires_at is None or until - document.expires_at > RENEWED):
+        await store.retention.set_expiry(document, until)
+    return folder
 
 
 async def reserve_folder(quota: StorageQuota, visitor: Visitor, *texts: str) -> None:

@@ -19,7 +19,7 @@ export function mount({ labels, language, root, largest, dictates = false }) {
   const picker = make("input", { type: "file", multiple: true, hidden: true, tabIndex: -1, "aria-label": labels.attach });
   const row = make("div", { className: "buttons" }, clip, send);
   const problem = make("p", { className: "problem", role: "alert" });
-  let isRunning = false, isSubmitting = false, hears = false, moves = 0;
+  let isRunning = false, submitting = -1, hears = false, moves = 0;
   let late = /** @type {((files: any[]) => void) | undefined} */ (undefined); // gets what is recorded for a chat that was left
 
   const fire = (/** @type {string} */ name, /** @type {any} */ detail = {}) =>
@@ -67,15 +67,14 @@ export function mount({ labels, language, root, largest, dictates = false }) {
   const isEmpty = () => !area.value.trim() && !files.count();
   const trySubmit = async () => {
     if (!isSoft() || isEmpty()) area.focus(); // a keyboard on the screen would open
-    if (isSubmitting) return;
-    isSubmitting = true;
-    const before = moves;
+    if (submitting === moves) return;
+    const before = (submitting = moves); // another chat does not wait for the files of this one
     try {
       if (!(await finish()) || isEmpty()) return;
       if (!(await files.settled()) || isEmpty() || moves !== before) return;
       if (isRunning) return void fire("later");
     } finally {
-      isSubmitting = false;
+      if (submitting === before) submitting = -1;
     }
     say("");
     fire("send", { text: area.value, files: files.value() });

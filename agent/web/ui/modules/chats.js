@@ -634,12 +634,12 @@ const rename = (one, row) => {
 };
 const remove = async (row) => {
   const items = [...list.querySelectorAll("li")], at = items.findIndex(({ dataset }) => dataset.id === row.id);
-  const wasShown = row.id === shown;
   if (!await act(`/${row.id}`, { method: "DELETE" })) return;
+  const wasShown = row.id === shown;
   rows.delete(row.id);
   folders?.drop(row.id);
   hits = hits?.filter(({ id }) => id !== row.id);
-  if (wasShown) go("", { replace: true });
+  if (wasShown) go("", { replace: true, keepsDraft: true });
   draw();
   document.dispatchEvent(new Event("chat-deleted"));
   say("");
@@ -647,7 +647,7 @@ const remove = async (row) => {
     const back = await act(`/${row.id}/restore`, { method: "POST" });
     await refresh();
     document.dispatchEvent(new Event("chat-restored"));
-    if (back && wasShown && !shown) go(row.id, { replace: true });
+    if (back && wasShown && !shown) go(row.id, { replace: true, keepsDraft: true });
     else $(`li[data-id="${row.id}"] a`, list)?.focus();
   });
   if (isOpen()) (list.querySelectorAll("li a")[at] ?? list.querySelectorAll("li a")[at - 1] ?? search).focus();
@@ -726,6 +726,7 @@ addEventListener("pagehide", () => {
     .map((id) => [id, [...(drafts.get(id)?.files ?? []), ...(awaited.get(id) ?? [])]]).filter(([, files]) => files.length);
   kept.set("draft-files", Object.fromEntries(all.filter(isKept)));
 });
+addEventListener("pageshow", ({ persisted }) => persisted && drafts.delete(shown)); // the composer has it
 const isThere = ({ url }) => fetch(url, { method: "HEAD" }).then(({ ok }) => ok, () => true); // true without a network
 // Attaches the files of the draft that is shown again, and names those that are gone.
 const restoreFiles = async () => {

@@ -45,10 +45,9 @@ export async function read() {
 /** Read the chats of the open folders that the list does not have, if it was not read to its end. */
 export async function more(isPart) {
   if (!isPart) return far.clear();
-  for (const { id } of all.filter((one) => open.has(one.id))) {
-    const found = await ask(`?folder=${id}`).catch(() => undefined);
-    if (found) far.set(id, found.conversations);
-  }
+  const ids = all.map(({ id }) => id).filter((id) => open.has(id));
+  const found = ids.length && await ask(`?${ids.map((id) => `folder=${id}`).join("&")}`).catch(() => undefined); // one request counts once
+  if (found) for (const id of ids) far.set(id, found.conversations.filter((one) => one.folder === id));
   draw();
 }
 const chatsOf = ({ id }) => {

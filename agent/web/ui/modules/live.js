@@ -233,7 +233,8 @@ const actions = {
     if (answer?.asked) hint(said.continued.replace("{model}", () => $("#model-button")?.textContent.trim()));
   },
   edit: async (id, text) => {
-    const isAccepted = Boolean(await answered(about(id), { text }, "PATCH"));
+    const chat = shown.conversation, isAccepted = Boolean(await answered(about(id), { text }, "PATCH"));
+    if (isAccepted && shown.conversation !== chat) return dropSent(chat, { text, files: [] }); // it was left meanwhile, and has what was typed as its draft
     transcript?.edited(isAccepted);
     if (isAccepted) box()?.focus();
   },

@@ -3,7 +3,7 @@ import { sends } from "../transcript/elements.js";
 import { holdEvents } from "./gradio.js";
 import { $, box, language, make, root, said, shown, when } from "./shared.js";
 
-const ANSWER_MS = 3000, RETRY_MS = 1000, TYPED_MS = 500, LONG = 20_000;
+const ANSWER_MS = 3000, RETRY_MS = 1000, TYPED_MS = 500, LONG = 20_000, SAID_MS = 1000, SILENT_MS = 10_000, SLOW_BYTES_MS = 10;
 /** Whether the server answers. A proxy in front of it can answer, too, while the server is away. */
 const reaches = async () => {
   try {
@@ -76,9 +76,42 @@ const sayEach = async (body, names) => {
   if (wrong) throw wrong;
 };
 addEventListener("pagehide", () => Object.keys(unsaid).length && sayChoice().catch(() => undefined));
-/** Send a message, or a recording that is written down. `progress` is called with what is said until it is stored. The errors are those of `request`. */
+/**
+ * Send a message, or a recording that is written down. `progress` is called with what is said until it is stored. The errors are those of `request`.
+ * If the server, which writes something every half second, is silent, the connection is given up with an error without status.
+ */
 export const post = async (path, body, { signal, progress }) => {
-  const answer = await inTurn(false, () => send(path, { method: "POST", body, signal, accept: "application/x-ndjson" }));
+  const control = new AbortController(), giveUp = () => control.abort();
+  let late, silence;
+  const hear = (ms = 0) => {
+    clearTimeout(late);
+    clearTimeout(silence);
+    silence = setTimeout(giveUp, SILENT_MS + ms);
+  };
+  const begin = () => {
+    hear(JSON.stringify(body).length / SLOW_BYTES_MS);
+    late = setTimeout(() => progress({ text: said.queue_sending, can_stop: true }), SAID_MS);
+    addEventListener("online", giveUp); // a connection of before a break can look open for minutes
+  };
+  signal?.addEventListener("abort", giveUp);
+  try {
+    return await posted(path, body, { signal: control.signal, progress, begin, hear });
+  } catch (error) {
+    throw control.signal.aborted && !signal?.aborted ? failure({}) : error;
+  } finally {
+    clearTimeout(late);
+    clearTimeout(silence);
+    signal?.removeEventListener("abort", giveUp);
+    removeEventListener("online", giveUp);
+  }
+};
+const posted = async (path, body, { signal, progress, begin, hear }) => {
+  const answer = await inTurn(false, () => {
+    signal.throwIfAborted();
+    begin();
+    return send(path, { method: "POST", body, signal, accept: "application/x-ndjson" });
+  });
+  hear();
   if (!answer.ok) {
     const value = await answer.json().catch(() => ({})), isFinal = answer.status < 500 && ![404, 408, 425, 429].includes(answer.status);
     throw failure(value, value.detail || isFinal ? answer.status : undefined); // else of a proxy, while the server is away
@@ -87,6 +120,7 @@ export const post = async (path, body, { signal, progress }) => {
   const chunks = answer.body.getReader(), decoder = new TextDecoder();
   for (let text = "";;) {
     const { value, done } = await chunks.read();
+    hear();
     if (done) throw failure({}); // the process has ended, for example
     const lines = (text + decoder.decode(value, { stream: true })).split("\n");
     text = lines.pop();
