@@ -60,6 +60,15 @@ class OwnerFiles:
 
         return self._try_all(owner, references, remove)
 
+    def forget(self, owner: str, references: Iterable[str]) -> int:
+        """Remove these references to any file of an owner, and the files that lose their last one. Return their number.
+
+        All are tried before the first `OSError` is raised.
+        """
+        mine = {_digest(name) for name in references}
+        ids = [file.name for file in self.place.files(owner)]
+        return self._try_all(owner, ids, lambda id_: self._remove_references(owner, id_, mine, always=False))
+
     def remove_unused(self, owner: str, ids: Iterable[str], before: float) -> int:
         """Remove these files with their references, and return their number.
 

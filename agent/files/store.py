@@ -118,6 +118,13 @@ class MediaStore:
         old = {id_ for id_ in given if _OLD_ID.fullmatch(id_)}
         return await FILES.run(self._files.remove_references, owner, given, always=old)
 
+    async def forget(self, owner: str, references: Iterable[str]) -> int:
+        """Remove these references to any file of an owner, and the files that lose their last one. Return their number.
+
+        Call it after the messages are deleted. Raises `OSError` after all were tried.
+        """
+        return await FILES.run(self._files.forget, _check(owner), references)
+
     async def remove_unused(self, owner: str, ids: Collection[str], before: float) -> int:
         """Remove these files, which no stored message names, and return their number. Raises `OSError`.
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic_ai.messages import BinaryContent
 
 from agent.files.store import MediaStore
 from agent.history import Conversation, Entry, codec, json_files, now
@@ -75,6 +76,11 @@ async def _files_of_last(page: Page, chat: str, last: str) -> None:
         pass
 
 
+async def _delete_all_with_a_file(page: Page) -> None:
+    await page.media.add(page.owner, BinaryContent(b"a", media_type="text/plain"), "elsewhere/")
+    await page.own_data.delete_all(page.owner)
+
+
 Look = Callable[[Page, str, str, str], Awaitable[object]]
 LOOKS: dict[str, Look] = {
     "view": lambda page, chat, _last, _older: page.views.view(page.owner, chat),
@@ -92,6 +98,7 @@ LOOKS: dict[str, Look] = {
     "undo": lambda page, chat, last, _older: page.undo(page.owner, chat, last),
     "delete": lambda page, chat, _last, _older: page.list.delete(page.owner, chat),
     "delete all": lambda page, _chat, _last, _older: page.own_data.delete_all(page.owner),
+    "delete all with a file": lambda page, _chat, _last, _older: _delete_all_with_a_file(page),
 }
 
 

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -249,11 +250,12 @@ async def delete_conversation(
     so that no stored conversation lacks its files. If the process is killed in between, `OrphanedFiles` removes them.
     Raises `HistoryError`.
     """
-    references = await _references(store, media, [conversation])
+    references = await _references(store, media, conversation)
     if is_busy(conversation.id):
         return False
     return await _erase(
-        partial(store.retention.erase, conversation), partial(_remove_files, media, conversation.owner, references)
+        partial(store.retention.erase, conversation),
+        partial(media.remove_references, conversation.owner, references),
     )
 
 
@@ -265,15 +267,23 @@ async def delete_unused(
     `conversations` are all that the owner had, see `RetentionStore.erase_unused`. Files stay that no message names and
     that are new, because the message may just be on its way. Raises `HistoryError`.
     """
-    references = await _references(store, media, conversations)
+    references, has_files = list[str](), await _has_files(media, owner)
+    for conversation in conversations if has_files else ():  # no message is decoded
+        references.append(reference_of(conversation.id))
+        with suppress(HistoryError):  # a damaged conversation
+            references += [reference_of(conversation.id, id_) for id_ in await store.following(conversation, None)]
     if any(is_busy(conversation.id) for conversation in conversations):
         return False
     before = time() - UNNAMED_SECONDS
-    remove_files = partial(_remove_files, media, owner, references, before=before)
+
+    async def remove_files() -> None:
+        await media.forget(owner, references)
+        await media.remove_unused(owner, [*await media.files(owner)], before)
+
     return await _erase(partial(store.retention.erase_unused, owner, conversations), remove_files)
 
 
-async def _erase(erase: Callable[[], Awaitable[bool]], remove_files: Callable[[], Awaitable[None]]) -> bool:
+async def _erase(erase: Callable[[], Awaitable[bool]], remove_files: Callable[[], Awaitable[object]]) -> bool:
     """Erase conversations and then their files, also if the caller is cancelled. Return True if they were erased."""
     erased = False
 
@@ -281,35 +291,29 @@ async def _erase(erase: Callable[[], Awaitable[bool]], remove_files: Callable[[]
         nonlocal erased
         erased = await erase()
         if erased:
-            await remove_files()
+            try:
+                await remove_files()
+            except OSError:  # `OrphanedFiles` tries again
+                log.exception("the files of a deleted conversation could not be removed")
 
     await run_to_completion(work())
     return erased
 
 
-async def _references(
-    store: HistoryStore, media: MediaStore, conversations: Sequence[Conversation]
-) -> dict[str, set[str]]:
-    """Return the references of these conversations to each file. A damaged conversation has none.
+async def _references(store: HistoryStore, media: MediaStore, conversation: Conversation) -> Mapping[str, set[str]]:
+    """Return the references of this conversation to each file. A damaged one has none.
 
     Only some messages are in memory at a time, and none is read of an owner without files.
     """
-    found, has_files = dict[str, set[str]](), dict[str, bool]()
-    for conversation in conversations:
-        if conversation.owner not in has_files:
-            has_files[conversation.owner] = await _has_files(media, conversation.owner)
-        if not has_files[conversation.owner]:
-            continue
-        references = dict[str, set[str]]()
+    references = dict[str, set[str]]()
+    if await _has_files(media, conversation.owner):
         try:
             async for entries, files in entries_of(store, conversation):
                 for id_, names in references_in(conversation.id, entries).items() if files else ():
                     references.setdefault(id_, {reference_of(conversation.id)}).update(names)
         except HistoryError:
-            continue
-        for id_, names in references.items():
-            found.setdefault(id_, set()).update(names)
-    return found
+            return {}
+    return references
 
 
 async def _has_files(media: MediaStore, owner: str) -> bool:
@@ -319,21 +323,6 @@ async def _has_files(media: MediaStore, owner: str) -> bool:
         return False
     except OSError:  # `_remove_files` says so
         return True
-
-
-async def _remove_files(
-    media: MediaStore, owner: str, references: Mapping[str, set[str]], *, before: float | None = None
-) -> None:
-    """Remove the references of erased conversations with the files that lose their last one.
-
-    With `before`, remove also the owner's other files to which no message refers since this Unix time.
-    """
-    try:
-        await media.remove_references(owner, references)
-        if before is not None:
-            await media.remove_unused(owner, [*await media.files(owner)], before)
-    except OSError:  # `OrphanedFiles` tries again
-        log.exception("the files of a deleted conversation could not be removed")
 
 
 PROBE = "readiness"
