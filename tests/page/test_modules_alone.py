@@ -10,6 +10,7 @@ from playwright.sync_api import Page, Route, expect
 
 from agent.settings import ROOT
 from agent.web.ui.page_files import texts_module
+from agent.web.ui.page_text import VOICE
 from tests.support.app_process import becomes
 
 UI = ROOT / "agent/web/ui"
@@ -358,6 +359,89 @@ def test_blind_keeps_the_focus_and_a_removed_model_does_not(page: Page, load: Ca
     expect(blind).to_be_focused()
     page.locator("#compare li button").press("Enter")
     expect(page.get_by_role("textbox", name="Message")).to_be_focused()
+
+
+VOICE_FACTS = {"said": {**VOICE}, "speaks": True, "speaker": "", "writer": "Whisper", "why": ""}
+
+
+@pytest.fixture
+def voice(page: Page, load: Callable[..., None]) -> dict[str, list[Route]]:
+    """The module of the voice, in a new chat. What it asks of these routes is held."""
+    held: dict[str, list[Route]] = {"voice": [], "dictation": [], "speech": []}
+    page.context.grant_permissions(["microphone"])
+    load("modules/shared", "modules/chats", "modules/voice")
+    page.route(
+        re.compile(f"{SITE}/({'|'.join(held)})$"), lambda route: held[route.request.url[len(SITE) + 1 :]].append(route)
+    )
+    page.route(f"{SITE}/gradio_api/upload", lambda route: route.fulfill(json=["files/recording.webm"]))
+    return held
+
+
+def waited(page: Page, routes: list[Route]) -> Route:
+    """Wait for a request, and return it."""
+    becomes(True, lambda: page.evaluate("true") and bool(routes))
+    return routes[-1]
+
+
+BEGINS = """(conversation) => {
+  shown.conversation = conversation;
+  document.dispatchEvent(new CustomEvent("chat-view", { detail: { conversation } }));
+}"""
+"""The new chat gets its id, as after its first message."""
+SHOWS = "(id) => { go(id); shown.conversation = id; }"
+WORDS = json.dumps({"type": "done", "text": "Dictated."}) + "\n"
+
+
+def begin_dictation(page: Page, voice: dict[str, list[Route]]) -> None:
+    page.evaluate("void dictate()")
+    waited(page, voice["voice"]).fulfill(json=VOICE_FACTS)
+    expect(page.get_by_role("button", name="Write it down")).to_be_enabled()
+    expect(page.get_by_role("timer")).to_have_text(re.compile("0:0[1-9]"))
+
+
+def test_words_come_to_the_chat_that_was_new(page: Page, voice: dict[str, list[Route]]) -> None:
+    begin_dictation(page, voice)
+    page.get_by_role("button", name="Write it down").click()
+    held = waited(page, voice["dictation"])
+    page.evaluate(BEGINS, "c1")
+    held.fulfill(body=WORDS, content_type="application/x-ndjson")
+    expect(page.get_by_role("textbox", name="Message")).to_have_value("Dictated.")
+
+
+def test_left_dictation_is_written_into_its_chat(page: Page, voice: dict[str, list[Route]]) -> None:
+    page.evaluate(SHOWS, "c1")
+    begin_dictation(page, voice)
+    page.evaluate(SHOWS, "c2")
+    waited(page, voice["dictation"]).fulfill(body=WORDS, content_type="application/x-ndjson")
+    box = page.get_by_role("textbox", name="Message")
+    expect(box).to_have_value("")
+    page.evaluate(SHOWS, "c1")
+    expect(box).to_have_value("Dictated.")
+
+
+def test_two_presses_of_dictate_begin_it_once(page: Page, voice: dict[str, list[Route]]) -> None:
+    page.evaluate("void (globalThis.pressed = Promise.all([dictate(), dictate()]))")
+    waited(page, voice["voice"]).fulfill(json=VOICE_FACTS)
+    page.evaluate("pressed")
+    expect(page.get_by_role("button", name="Write it down")).to_be_enabled()
+
+
+def test_sound_that_cannot_be_decoded_is_read_by_the_browser(page: Page, voice: dict[str, list[Route]]) -> None:
+    page.evaluate(
+        """() => {
+          shown.conversation = "c1";
+          globalThis.heard = [];
+          speechSynthesis.getVoices = () => [{ name: "Near", lang: "en-US", localService: true }];
+          globalThis.SpeechSynthesisUtterance = class { constructor(text) { this.text = text; } };
+          speechSynthesis.speak = (one) => { heard.push(one.text); setTimeout(() => one.onend()); };
+        }"""
+    )
+    text = {"answer": "The cat is in the house. And it is well."}
+    page.route(f"{SITE}/conversations/c1/messages/t1/text", lambda route: route.fulfill(json=text))
+    page.evaluate("void read('t1')")
+    waited(page, voice["voice"]).fulfill(json=VOICE_FACTS)
+    waited(page, voice["speech"]).fulfill(body=b"no sound", content_type="audio/wav")
+    becomes(["The cat is in the house.", "And it is well."], lambda: page.evaluate("heard"))
 
 
 # --- the chat that is shown, on scripted routes -----------------------------------------------------------------------
