@@ -10,8 +10,9 @@ from playwright.sync_api import Page, Route, expect
 
 from agent.settings import ROOT
 from agent.web.ui.page_files import texts_module
-from agent.web.ui.page_text import VOICE
+from agent.web.ui.page_text import FOLDERS, VOICE
 from tests.support.app_process import becomes
+from tests.support.media_files import video
 
 UI = ROOT / "agent/web/ui"
 SITE = "https://page.example"
@@ -361,6 +362,7 @@ def test_blind_keeps_the_focus_and_a_removed_model_does_not(page: Page, load: Ca
     expect(page.get_by_role("textbox", name="Message")).to_be_focused()
 
 
+ROW = {"id": "c1", "title": "Chat", "pinned": False, "updated_at": "2026-11-30", "state": "", "naming": False}
 VOICE_FACTS = {"said": {**VOICE}, "speaks": True, "speaker": "", "writer": "Whisper", "why": ""}
 
 
@@ -444,6 +446,106 @@ def test_sound_that_cannot_be_decoded_is_read_by_the_browser(page: Page, voice: 
     becomes(["The cat is in the house.", "And it is well."], lambda: page.evaluate("heard"))
 
 
+@pytest.fixture
+def folder(page: Page, load: Callable[..., None]) -> list[Route]:
+    """The folder "Work" in the list of chats. The requests that change folders are held."""
+    held = list[Route]()
+    stored = {"id": "f1", "name": "Work", "instructions": "", "model": "", "model_name": ""}
+    rows = {"pinned": [], "conversations": [{**ROW, "folder": "f1"}], "next": None}
+
+    def answer(route: Route) -> None:
+        if route.request.method == "GET":
+            route.fulfill(json={"folders": [stored], "said": {**FOLDERS}})
+        else:
+            held.append(route)
+
+    load("modules/shared")
+    page.route(re.compile(f"{SITE}/folders"), answer)
+    page.route(re.compile(f"{SITE}/conversations"), lambda route: route.fulfill(json=rows))
+    page.evaluate(
+        """async () => {
+          localStorage.setItem("folders", "[]"); // so that the list loads them
+          for (const name of ["chats.js", "folders.js#0"]) Object.assign(globalThis, await import(`/modules/${name}`));
+          await refresh();
+        }"""
+    )
+    return held
+
+
+def test_enter_twice_makes_one_folder(page: Page, folder: list[Route]) -> None:
+    page.evaluate("(row) => move(row)", ROW)
+    name = page.get_by_role("textbox", name=FOLDERS["new"])
+    name.fill("Home")
+    name.press("Enter")
+    name.press("Enter")
+    waited(page, folder).fulfill(status=409, json={"detail": "Not now."})
+    expect(page.locator("#folder").get_by_role("status")).to_have_text("Not now.")
+    assert len(folder) == 1
+    with page.expect_request(f"{SITE}/folders"):
+        name.press("Enter")
+
+
+def test_double_click_does_not_delete_a_folder(page: Page, folder: list[Route]) -> None:
+    page.get_by_role("button", name="Work").last.click()
+    delete, state = page.get_by_role("button", name=FOLDERS["delete"]), page.locator("#folder").get_by_role("status")
+    delete.dblclick()
+    expect(state).to_have_text(FOLDERS["delete_how"])
+    assert folder == []
+    delete.click()
+    waited(page, folder).fulfill(status=409, json={"detail": "Not now."})
+    expect(state).to_have_text("Not now.")
+
+
+def test_typed_instructions_of_a_folder_stay(page: Page, folder: list[Route]) -> None:
+    options = page.get_by_role("button", name="Work").last
+    options.click()
+    area, undo = page.get_by_role("textbox", name=FOLDERS["instructions"]), page.get_by_role("button", name="Undo")
+    expect(undo).to_be_hidden()
+    area.fill("Answer like a pirate.")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    options.click()
+    expect(area).to_have_value("Answer like a pirate.")
+    undo.click()
+    expect(area).to_have_value("")
+    expect(undo).to_be_hidden()
+
+
+def test_count_beside_a_folder_is_whole_or_missing(page: Page, folder: list[Route]) -> None:
+    count = page.locator(".fold small")
+    expect(count).to_have_text("1")
+    page.evaluate("more(true)")
+    expect(count).to_have_text("")
+
+
+def test_picture_is_drawn_once_and_of_the_shown_chat(page: Page, load: Callable[..., None]) -> None:
+    load("modules/shared", "modules/picture")
+    page.evaluate("document.querySelector('#chat').innerHTML = '<div data-turn=\"t1\"><p>Hello</p></div>'")
+    page.evaluate("Promise.all([share('t1'), share('t1'), share('of another chat')])")
+    expect(page.locator("dialog#picture")).to_have_count(1)
+
+
+def test_video_is_read_by_a_browser_that_loads_it_late(page: Page, load: Callable[..., None]) -> None:
+    """iOS loads the pictures of a video when it plays. Here no byte of it is loaded before."""
+    load("modules/shared", "modules/film")
+    taken = page.evaluate(
+        """async (bytes) => {
+          const set = () => {}, get = () => "none", { prototype } = HTMLMediaElement;
+          Object.defineProperty(prototype, "preload", { set, get });
+          const { createElement } = document;
+          document.createElement = function (...how) {
+            const made = createElement.apply(this, how);
+            if (how[0] === "video") made.setAttribute("preload", "none");
+            return made;
+          };
+          const file = new File([new Uint8Array(bytes)], "a.webm", { type: "video/webm" });
+          return (await partsOf(file, { takes: "image" })).length;
+        }""",
+        [*video([(200, 0, 0), (0, 200, 0)])],
+    )
+    assert taken == 1
+
+
 # --- the chat that is shown, on scripted routes -----------------------------------------------------------------------
 
 AT_ONCE = """(() => {
@@ -488,7 +590,6 @@ def stored(chat: str, run: str) -> list[dict[str, str]]:
 OLD, HEL = turn("Old", "<p>Yes.</p>"), turn("New", "<p>Hel</p>", running=True)
 LO = [["tail", 1, 0, 4, "lo</p>"]]
 """The edits that make "Hello" of it."""
-ROW = {"id": "c1", "title": "Chat", "pinned": False, "updated_at": "2026-11-30", "state": "", "naming": False}
 HELD = object()
 """A request that is not answered before the test says so."""
 
