@@ -446,6 +446,14 @@ def test_sound_that_cannot_be_decoded_is_read_by_the_browser(page: Page, voice: 
     becomes(["The cat is in the house.", "And it is well."], lambda: page.evaluate("heard"))
 
 
+def test_page_asks_again_for_the_sound_of_a_model(page: Page, voice: dict[str, list[Route]]) -> None:
+    again = [{"retry-after": "1"}, {"retry-after": "1"}, {}]
+    page.route(f"{SITE}/runs/1/sound", lambda route: route.fulfill(status=204, headers=again.pop(0)))
+    page.evaluate("document.body.insertAdjacentHTML('beforeend', '<p id=about><i data-speaks></i></p>')")
+    page.evaluate("read('t1', 'runs/1/events?format=blocks')")
+    assert again == []
+
+
 @pytest.fixture
 def folder(page: Page, load: Callable[..., None]) -> list[Route]:
     """The folder "Work" in the list of chats. The requests that change folders are held."""

@@ -273,10 +273,19 @@ class OwnSound {
     this.context = undefined;
   }
 
+  /** Ask for the sound until there is some, or there will be none. @param {string} url */
+  async ask(url) {
+    const { control: { signal } } = this;
+    for (;;) {
+      const answer = await fetch(addressOf(`/${url.split("?")[0].replace(/events$/, "sound")}`), { signal, cache: "no-store" }).catch(() => undefined);
+      if (answer?.status !== 204 || !answer.headers.has("retry-after")) return answer; // the server has waited for a while
+    }
+  }
+
   /** Play it. Says whether there was any. @param {string} url of the events of the answer @param {() => Promise<any>} begins that returns the sentences */
   async play(url, begins) {
     const { control: { signal } } = this, isOver = new Promise((then) => signal.addEventListener("abort", () => then(undefined)));
-    const answer = await fetch(addressOf(`/${url.split("?")[0].replace(/events$/, "sound")}`), { signal, cache: "no-store" }).catch(() => undefined);
+    const answer = await this.ask(url);
     const [, rate, channels] = /rate=(\d+);channels=(\d+)/.exec(answer?.headers.get("content-type") ?? "")?.map(Number) ?? [];
     if (!rate || !channels || !answer?.body || answer.status !== 200) return false;
     this.texts = await begins();
