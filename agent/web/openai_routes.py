@@ -7,6 +7,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hmac import compare_digest
 from itertools import groupby
@@ -43,6 +44,7 @@ from agent.web.chat.rate_limit import RateLimiter
 from agent.web.chat.visitor import Visitor
 from agent.web.conversation_routes import NO_STORE, status_of
 from agent.web.heavy_work import HeavyResponse, RequestLimit, RequestSlot, TooManyRequests, result_unless_gone
+from agent.web.message_routes import SIGN_SECONDS
 from agent.web.middleware.requests import MAX_BODY, SENTENCES, EventBodies, RequestRefused
 from agent.web.sending import visitor_of
 
@@ -165,7 +167,7 @@ class OpenAIRoutes:
         answer = _Completion(asked)
         task = answer.begin(self._ask(visitor, asked, answer))
         try:
-            await result_unless_gone(request, answer.wait() if asked.is_streamed else _ended(task))
+            await result_unless_gone(request, answer.wait(SIGN_SECONDS) if asked.is_streamed else _ended(task))
         except ClientDisconnect:
             task.cancel()
             raise _Refused(499, "The caller has gone.") from None
@@ -245,20 +247,26 @@ class _Completion:
             task.exception()  # asyncio logs an error that nobody has seen, also if the caller has gone
         self._news.set()
 
-    async def wait(self) -> None:
-        """Wait for news: the next piece, or the end."""
-        await self._news.wait()
+    async def wait(self, seconds: float) -> bool:
+        """Wait up to `seconds` for news: the next piece, or the end. Return True if there are some."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+        return self._news.is_set()
 
     async def chunks(self, task: asyncio.Task[ModelResponse]) -> AsyncGenerator[str]:
-        """Yield the answer as events. What came while the caller did not read becomes one chunk."""
+        """Yield the answer as events, and comments while nothing comes, because proxies cut silent connections.
+
+        What came while the caller did not read becomes one chunk.
+        """
         yield self._chunk({"role": "assistant", "content": ""})
         while not task.done() or self._pieces:
             self._news.clear()
             pieces, self._pieces = self._pieces, []
             for kind, group in groupby(pieces, key=lambda piece: piece[0]):
                 yield self._chunk({_FIELDS[kind]: "".join(str(text) for _, text in group)})
-            if not pieces and not task.done():
-                await self._news.wait()
+            if not pieces and not task.done() and not await self.wait(SIGN_SECONDS):
+                yield ": the model has not answered yet\n\n"
         try:
             response = await task
         except Exception as error:

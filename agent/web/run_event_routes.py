@@ -49,6 +49,8 @@ PING_SECONDS = 2.0
 """Seconds between two comments while nothing happens, so that a reader knows that the server is there."""
 RETRY_MS = 1000
 """Milliseconds after which a browser connects again."""
+SOUND_SECONDS = 15.0
+"""The most seconds that a request for the sound of an answer waits for its first piece."""
 STREAMS = 1000
 """The most open streams. A reader beyond this is refused and asks for single answers instead."""
 STREAMS_PER_OWNER = 32
@@ -180,18 +182,24 @@ class RunEventRoutes:
         """Answer with the samples of the sound that the model writes, as they come.
 
         The answer is empty (204) if the model writes none, or if another process writes the answer: the whole sound is
-        a file of the answer later. With `wait=0`, it is empty, too, if there is no sound yet.
+        a file of the answer later. It is empty, too, with `retry-after`, if there is none after `SOUND_SECONDS`, or at
+        once with `wait=0`: proxies cut a silent request, and a browser has six connections to a server for all tabs.
         """
         owner, run_id = self._owner_of(request), str(request.path_params["run_id"])
         live = await self._running.find(run_id, owner)
         if live is None:
             return await self._ended_sound(request, run_id, owner)
-        if not isinstance(live, LiveRun) or (request.query_params.get("wait") == "0" and not live.run.sound):
+        if not isinstance(live, LiveRun):
             return Response(status_code=204)
+        if request.query_params.get("wait") == "0" and not live.run.sound:
+            return _no_sound_yet()
         pieces = live.sound()
         try:
             with self._live.place(owner, client_address(request.scope)) as place:
-                first = await result_unless_gone(request, anext(pieces, None))
+                try:
+                    first = await result_unless_gone(request, asyncio.wait_for(anext(pieces, None), SOUND_SECONDS))
+                except TimeoutError:
+                    return _no_sound_yet()
                 if first is None:
                     return Response(status_code=204)
                 kind = f"audio/pcm;rate={first.rate};channels={first.channels}"
@@ -306,6 +314,10 @@ def _end(frames: Frames) -> str:
 def end_of_lost(run_id: str) -> str:
     """Return the end for a page that is to ask for the rest of this run, whose process was lost."""
     return json.dumps({GOES_ON: run_id})
+
+
+def _no_sound_yet() -> Response:
+    return Response(status_code=204, headers={"retry-after": "1"})
 
 
 async def _samples(first: SoundPiece, pieces: AsyncGenerator[SoundPiece]) -> AsyncGenerator[bytes]:

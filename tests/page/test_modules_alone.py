@@ -10,7 +10,9 @@ from playwright.sync_api import Page, Route, expect
 
 from agent.settings import ROOT
 from agent.web.ui.page_files import texts_module
+from agent.web.ui.page_text import FOLDERS, VOICE
 from tests.support.app_process import becomes
+from tests.support.media_files import video
 
 UI = ROOT / "agent/web/ui"
 SITE = "https://page.example"
@@ -363,6 +365,200 @@ def test_blind_keeps_the_focus_and_a_removed_model_does_not(page: Page, load: Ca
     expect(page.get_by_role("textbox", name="Message")).to_be_focused()
 
 
+ROW = {"id": "c1", "title": "Chat", "pinned": False, "updated_at": "2026-11-30", "state": "", "naming": False}
+VOICE_FACTS = {"said": {**VOICE}, "speaks": True, "speaker": "", "writer": "Whisper", "why": ""}
+
+
+@pytest.fixture
+def voice(page: Page, load: Callable[..., None]) -> dict[str, list[Route]]:
+    """The module of the voice, in a new chat. What it asks of these routes is held."""
+    held: dict[str, list[Route]] = {"voice": [], "dictation": [], "speech": []}
+    page.context.grant_permissions(["microphone"])
+    load("modules/shared", "modules/chats", "modules/voice")
+    page.route(
+        re.compile(f"{SITE}/({'|'.join(held)})$"), lambda route: held[route.request.url[len(SITE) + 1 :]].append(route)
+    )
+    page.route(f"{SITE}/gradio_api/upload", lambda route: route.fulfill(json=["files/recording.webm"]))
+    return held
+
+
+def waited(page: Page, routes: list[Route]) -> Route:
+    """Wait for a request, and return it."""
+    becomes(True, lambda: page.evaluate("true") and bool(routes))
+    return routes[-1]
+
+
+BEGINS = """(conversation) => {
+  shown.conversation = conversation;
+  document.dispatchEvent(new CustomEvent("chat-view", { detail: { conversation } }));
+}"""
+"""The new chat gets its id, as after its first message."""
+SHOWS = "(id) => { go(id); shown.conversation = id; }"
+WORDS = json.dumps({"type": "done", "text": "Dictated."}) + "\n"
+
+
+def begin_dictation(page: Page, voice: dict[str, list[Route]]) -> None:
+    page.evaluate("void dictate()")
+    waited(page, voice["voice"]).fulfill(json=VOICE_FACTS)
+    expect(page.get_by_role("button", name="Write it down")).to_be_enabled()
+    expect(page.get_by_role("timer")).to_have_text(re.compile("0:0[1-9]"))
+
+
+def test_words_come_to_the_chat_that_was_new(page: Page, voice: dict[str, list[Route]]) -> None:
+    begin_dictation(page, voice)
+    page.get_by_role("button", name="Write it down").click()
+    held = waited(page, voice["dictation"])
+    page.evaluate(BEGINS, "c1")
+    held.fulfill(body=WORDS, content_type="application/x-ndjson")
+    expect(page.get_by_role("textbox", name="Message")).to_have_value("Dictated.")
+
+
+def test_left_dictation_is_written_into_its_chat(page: Page, voice: dict[str, list[Route]]) -> None:
+    page.evaluate(SHOWS, "c1")
+    begin_dictation(page, voice)
+    page.evaluate(SHOWS, "c2")
+    waited(page, voice["dictation"]).fulfill(body=WORDS, content_type="application/x-ndjson")
+    box = page.get_by_role("textbox", name="Message")
+    expect(box).to_have_value("")
+    page.evaluate(SHOWS, "c1")
+    expect(box).to_have_value("Dictated.")
+
+
+def test_two_presses_of_dictate_begin_it_once(page: Page, voice: dict[str, list[Route]]) -> None:
+    page.evaluate("void (globalThis.pressed = Promise.all([dictate(), dictate()]))")
+    waited(page, voice["voice"]).fulfill(json=VOICE_FACTS)
+    page.evaluate("pressed")
+    expect(page.get_by_role("button", name="Write it down")).to_be_enabled()
+
+
+def test_sound_that_cannot_be_decoded_is_read_by_the_browser(page: Page, voice: dict[str, list[Route]]) -> None:
+    page.evaluate(
+        """() => {
+          shown.conversation = "c1";
+          globalThis.heard = [];
+          speechSynthesis.getVoices = () => [{ name: "Near", lang: "en-US", localService: true }];
+          globalThis.SpeechSynthesisUtterance = class { constructor(text) { this.text = text; } };
+          speechSynthesis.speak = (one) => { heard.push(one.text); setTimeout(() => one.onend()); };
+        }"""
+    )
+    text = {"answer": "The cat is in the house. And it is well."}
+    page.route(f"{SITE}/conversations/c1/messages/t1/text", lambda route: route.fulfill(json=text))
+    page.evaluate("void read('t1')")
+    waited(page, voice["voice"]).fulfill(json=VOICE_FACTS)
+    waited(page, voice["speech"]).fulfill(body=b"no sound", content_type="audio/wav")
+    becomes(["The cat is in the house.", "And it is well."], lambda: page.evaluate("heard"))
+
+
+def test_page_asks_again_for_the_sound_of_a_model(page: Page, voice: dict[str, list[Route]]) -> None:
+    again = [{"retry-after": "1"}, {"retry-after": "1"}, {}]
+    page.route(f"{SITE}/runs/1/sound", lambda route: route.fulfill(status=204, headers=again.pop(0)))
+    page.evaluate("document.body.insertAdjacentHTML('beforeend', '<p id=about><i data-speaks></i></p>')")
+    page.evaluate("read('t1', 'runs/1/events?format=blocks')")
+    assert again == []
+
+
+@pytest.fixture
+def folder(page: Page, load: Callable[..., None]) -> list[Route]:
+    """The folder "Work" in the list of chats. The requests that change folders are held."""
+    held = list[Route]()
+    stored = {"id": "f1", "name": "Work", "instructions": "", "model": "", "model_name": ""}
+    rows = {"pinned": [], "conversations": [{**ROW, "folder": "f1"}], "next": None}
+
+    def answer(route: Route) -> None:
+        if route.request.method == "GET":
+            route.fulfill(json={"folders": [stored], "said": {**FOLDERS}})
+        else:
+            held.append(route)
+
+    load("modules/shared")
+    page.route(re.compile(f"{SITE}/folders"), answer)
+    page.route(re.compile(f"{SITE}/conversations"), lambda route: route.fulfill(json=rows))
+    page.evaluate(
+        """async () => {
+          localStorage.setItem("folders", "[]"); // so that the list loads them
+          for (const name of ["chats.js", "folders.js#0"]) Object.assign(globalThis, await import(`/modules/${name}`));
+          await refresh();
+        }"""
+    )
+    return held
+
+
+def test_enter_twice_makes_one_folder(page: Page, folder: list[Route]) -> None:
+    page.evaluate("(row) => move(row)", ROW)
+    name = page.get_by_role("textbox", name=FOLDERS["new"])
+    name.fill("Home")
+    name.press("Enter")
+    name.press("Enter")
+    waited(page, folder).fulfill(status=409, json={"detail": "Not now."})
+    expect(page.locator("#folder").get_by_role("status")).to_have_text("Not now.")
+    assert len(folder) == 1
+    with page.expect_request(f"{SITE}/folders"):
+        name.press("Enter")
+
+
+def test_double_click_does_not_delete_a_folder(page: Page, folder: list[Route]) -> None:
+    page.get_by_role("button", name="Work").last.click()
+    delete, state = page.get_by_role("button", name=FOLDERS["delete"]), page.locator("#folder").get_by_role("status")
+    presses = (
+        "(one) => [1, 2].forEach((detail) => one.dispatchEvent(new MouseEvent('click', { detail, bubbles: true })))"
+    )
+    delete.evaluate(presses)  # the sentence may move the button away from a second click
+    expect(state).to_have_text(FOLDERS["delete_how"])
+    page.evaluate("void fetch('/folders/after', { method: 'PUT' })")
+    becomes(["PUT"], lambda: page.evaluate("true") and [route.request.method for route in folder])
+    delete.click()
+    becomes(["PUT", "DELETE"], lambda: page.evaluate("true") and [route.request.method for route in folder])
+
+
+def test_typed_instructions_of_a_folder_stay(page: Page, folder: list[Route]) -> None:
+    options = page.get_by_role("button", name="Work").last
+    options.click()
+    area, undo = page.get_by_role("textbox", name=FOLDERS["instructions"]), page.get_by_role("button", name="Undo")
+    expect(undo).to_be_hidden()
+    area.fill("Answer like a pirate.")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    options.click()
+    expect(area).to_have_value("Answer like a pirate.")
+    undo.click()
+    expect(area).to_have_value("")
+    expect(undo).to_be_hidden()
+
+
+def test_count_beside_a_folder_is_whole_or_missing(page: Page, folder: list[Route]) -> None:
+    count = page.locator(".fold small")
+    expect(count).to_have_text("1")
+    page.evaluate("more(true)")
+    expect(count).to_have_text("")
+
+
+def test_picture_is_drawn_once_and_of_the_shown_chat(page: Page, load: Callable[..., None]) -> None:
+    load("modules/shared", "modules/picture")
+    page.evaluate("document.querySelector('#chat').innerHTML = '<div data-turn=\"t1\"><p>Hello</p></div>'")
+    page.evaluate("Promise.all([share('t1'), share('t1'), share('of another chat')])")
+    expect(page.locator("dialog#picture")).to_have_count(1)
+
+
+def test_video_is_read_by_a_browser_that_loads_it_late(page: Page, load: Callable[..., None]) -> None:
+    """iOS loads the pictures of a video when it plays. Here no byte of it is loaded before."""
+    load("modules/shared", "modules/film")
+    taken = page.evaluate(
+        """async (bytes) => {
+          const { prototype } = HTMLMediaElement, { play } = prototype;
+          const src = Object.getOwnPropertyDescriptor(prototype, "src");
+          Object.defineProperty(prototype, "src", { set(url) { this.later = url; } });
+          prototype.play = function () {
+            src.set.call(this, this.later);
+            return play.call(this);
+          };
+          const file = new File([new Uint8Array(bytes)], "a.webm", { type: "video/webm" });
+          return (await partsOf(file, { takes: "image" })).length;
+        }""",
+        [*video([(200, 0, 0), (0, 200, 0)])],
+    )
+    assert taken == 1
+
+
 # --- the chat that is shown, on scripted routes -----------------------------------------------------------------------
 
 AT_ONCE = """(() => {
@@ -407,7 +603,6 @@ def stored(chat: str, run: str) -> list[dict[str, str]]:
 OLD, HEL = turn("Old", "<p>Yes.</p>"), turn("New", "<p>Hel</p>", running=True)
 LO = [["tail", 1, 0, 4, "lo</p>"]]
 """The edits that make "Hello" of it."""
-ROW = {"id": "c1", "title": "Chat", "pinned": False, "updated_at": "2026-11-30", "state": "", "naming": False}
 HELD = object()
 """A request that is not answered before the test says so."""
 

@@ -6,6 +6,7 @@ import gc
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, cast
 
 import gradio as gr
@@ -16,10 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletion
+from starlette.types import Message, Receive, Scope, Send
 
 from agent.errors import AgentError
+from agent.web import openai_routes
 from agent.web.openai_routes import _read  # pyright: ignore[reportPrivateUsage]
 from tests.conftest import App
+from tests.support.asgi_requests import asked, running_app
 from tests.support.media_files import random_png
 from tests.support.models import VISION_MODEL
 from tests.support.scripted_server import Config, Running
@@ -186,6 +190,41 @@ async def test_caller_that_goes_away_ends_the_request(
     asking.cancel()
     await asyncio.wait([asking])
     await until(lambda: endings() == ["client_closed"])
+
+
+@pytest.mark.parametrize("begins", [False, True])
+async def test_silent_model_leaves_no_connection_silent(
+    tmp_path: Path, server: Running, monkeypatch: pytest.MonkeyPatch, begins: bool
+) -> None:
+    """Proxies cut what says nothing for a minute. A comment is no part of the answer."""
+    monkeypatch.setattr(openai_routes, "SIGN_SECONDS", 0.01)
+    has_sign = asyncio.Event()
+    script = f"{'!text One. ' if begins else ''}!tokens 1 hold 0 SIGN{begins}"
+    body = json.dumps({"model": "", "messages": user(script), "stream": True}).encode()
+    async with running_app(tmp_path, server.base_url) as app:
+        await app.state.conversations.models.local.ready()
+
+        async def watched(scope: Scope, receive: Receive, send: Send) -> None:
+            said = b""
+
+            async def told(message: Message) -> None:
+                nonlocal said
+                await send(message)
+                said += message.get("body", b"")
+                if said.rpartition(b"\n\n: ")[1] and (b"One." in said or not begins):
+                    has_sign.set()
+
+            await app(scope, receive, told)
+
+        path = "/v1/chat/completions"
+        sending = asked(watched, "POST", path, body=body, waits=True, content_type=b"application/json")
+        asking = asyncio.create_task(sending)
+        await has_sign.wait()
+        server.release(f"SIGN{begins}")
+        answer = await asking
+    events = [part for part in answer.text.split("\n\n") if part and not part.startswith(":")]
+    assert all(one.startswith("data: ") for one in events)
+    assert events[-1] == "data: [DONE]"
 
 
 async def _read_all(client: AsyncOpenAI, text: str, stream: bool) -> None:

@@ -1,16 +1,21 @@
 """The route `/runs/{id}/events` of the running app: only the owner reads it, and from any number."""
 
+import asyncio
 import json
 import re
 import signal
 import sqlite3
 from base64 import b64encode
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
+from agent.web import run_event_routes
 from tests.conftest import App, becomes
+from tests.support.asgi_requests import Asked, asked, running_app
 from tests.support.http_client import HttpVisitor, forged, marker
 from tests.support.scripted_server import Running
 
@@ -122,6 +127,31 @@ def test_sound_comes_while_it_is_written(app: App, model_server: Running) -> Non
         model_server.release(held)
         assert heard + b"".join(pieces) == SAMPLES
     assert visitor.ask("GET", f"/runs/{run}/sound").status in (204, 404), "it has ended"
+
+
+async def test_request_for_sound_is_asked_again(
+    tmp_path: Path, model_server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy would cut a request that waits for the model's first sound, and a browser has few connections."""
+    monkeypatch.setattr(run_event_routes, "SOUND_SECONDS", 0.01)
+    held = marker()
+    sent = json.dumps({"text": f"!tokens 1 hold 0 {held} {spoken(SAMPLES)}", "id": uuid4().hex}).encode()
+    async with running_app(tmp_path, model_server.base_url) as app:
+        await app.state.conversations.models.local.ready()
+        cookie = (await asked(app, "GET", "/")).cookie
+
+        async def ask(method: str, path: str, body: bytes = b"") -> Asked:
+            return await asked(
+                app, method, path, body=body, waits=True, cookie=cookie, content_type=b"application/json"
+            )
+
+        run = json.loads((await ask("POST", "/conversations", sent)).text)["run"]
+        early = await ask("GET", f"/runs/{run}/sound")
+        assert (early.status, dict(early.headers)[b"retry-after"]) == (204, b"1")
+        monkeypatch.setattr(run_event_routes, "SOUND_SECONDS", 60.0)
+        asking = asyncio.create_task(ask("GET", f"/runs/{run}/sound"))
+        model_server.release(held)
+        assert b"".join((await asking).pieces) == SAMPLES
 
 
 def test_answer_without_sound_has_an_empty_one(app: App, model_server: Running) -> None:

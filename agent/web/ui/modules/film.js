@@ -45,7 +45,12 @@ const withVideo = async (file, use) => {
   const url = URL.createObjectURL(file);
   const video = Object.assign(document.createElement("video"), { muted: true, playsInline: true, preload: "auto", src: url });
   try {
-    if (video.readyState < 2) await next(video, "loadeddata");
+    if (video.readyState < 2) {
+      const loaded = next(video, "loadeddata");
+      video.play().catch(() => {}); // iOS loads no picture before a video plays
+      await loaded;
+      video.pause();
+    }
     if (!Number.isFinite(video.duration)) await seek(video, 1e9); // a recording of a browser says no length
     return await use(video, video.duration);
   } finally {

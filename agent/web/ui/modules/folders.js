@@ -11,6 +11,7 @@ let all = [];
 let texts = {};
 /** @type {Map<string, any[]>} The chats of open folders that can be further down in the list than it was read. */
 const far = new Map();
+let isCut = false; // the list was not read to its end, so that it can lack chats of closed folders
 const parts = new Map(); // the sections by folder, which keep the focus when the list changes
 const opened = () => {
   try {
@@ -44,6 +45,7 @@ export async function read() {
 }
 /** Read the chats of the open folders that the list does not have, if it was not read to its end. */
 export async function more(isPart) {
+  isCut = isPart;
   if (!isPart) return far.clear();
   const ids = all.map(({ id }) => id).filter((id) => open.has(id));
   const found = ids.length && await ask(`?${ids.map((id) => `folder=${id}`).join("&")}`).catch(() => undefined); // one request counts once
@@ -74,7 +76,7 @@ export const sections = (used) => all.map((folder) => {
   section.setAttribute("aria-label", folder.name);
   $(".fold", section).setAttribute("aria-expanded", String(isOpen));
   $(".fold span", section).textContent = folder.name;
-  $(".fold small", section).textContent = chats.length ? String(chats.length) : "";
+  $(".fold small", section).textContent = chats.length && (!isCut || (isOpen && far.has(folder.id))) ? String(chats.length) : "";
   for (const [name, text] of [["begin", texts.into], ["options", texts.about]]) {
     const control = $(`.${name}`, section);
     control.title = named(text, folder);
@@ -103,8 +105,12 @@ const show = (text, ...children) => {
   body.replaceChildren(...children);
   dialog.showModal();
 };
-/** Ask the server, and say in the dialog what went wrong. */
+let asking = /** @type {ChildNode | null} */ (null); // what the dialog shows while it waits for the server
+/** Ask the server, and say in the dialog what went wrong. A second press asks nothing. */
 const say = async (path, how) => {
+  const mine = body.firstChild;
+  if (asking === mine) return undefined;
+  asking = mine;
   try {
     const value = await inTurn(false, () => request(`/folders${path}`, how));
     await read();
@@ -114,6 +120,8 @@ const say = async (path, how) => {
     state.textContent = error.status ? error.message : said.chats_failed;
     if (error.status === 404) read(); // it was deleted in another tab
     return undefined;
+  } finally {
+    if (asking === mine) asking = null;
   }
 };
 const put = async (row, id) => {
@@ -145,31 +153,50 @@ export function move(row) {
     make("div", { class: "actions" }, close));
   /** @type {HTMLElement} */ ($("[aria-current]", body)).focus();
 }
-/** Let the visitor change a folder. */
+/** @type {Map<string, string[]>} What was changed of a folder and is not stored, until the page is left. */
+const drafts = new Map();
+document.addEventListener("own-data-deleted", () => drafts.clear());
+/** Let the visitor change a folder. What was written is there again when the dialog is opened again. */
 const edit = (id) => {
   const folder = folderOf(id);
   if (!folder) return;
-  const name = make("input", { value: folder.name, maxlength: NAME, dir: "auto", autocomplete: "off" });
-  const text = make("textarea", { value: folder.instructions, maxLength: MOST_INSTRUCTIONS, dir: "auto", "aria-describedby": "folder-how" });
+  const name = make("input", { maxlength: NAME, dir: "auto", autocomplete: "off" });
+  const text = make("textarea", { maxLength: MOST_INSTRUCTIONS, dir: "auto", "aria-describedby": "folder-how" });
   const models = new Map([["", texts.any_model]]);
   if (folder.model) models.set(folder.model, folder.model_name);
   if (shown.model) models.set(shown.model, $("#model-button").textContent);
   const model = make("select", {}, ...[...models].map(([value, label]) => make("option", { value }, label)));
-  model.value = folder.model;
+  const fields = [name, text, model], undo = button("undo", said.chats_undo);
+  const fill = (values) => {
+    fields.forEach((field, n) => (field.value = values[n]));
+    undo.hidden = !drafts.has(id);
+  };
+  fill(drafts.get(id) ?? [folder.name, folder.instructions, folder.model]);
+  undo.addEventListener("click", () => {
+    drafts.delete(id);
+    fill([folder.name, folder.instructions, folder.model]);
+    name.focus();
+  });
   const field = (label, ...children) => make("label", {}, make("span", {}, label), ...children);
   const bin = button("delete", texts.delete), cancel = button("cancel", said.camera_cancel, () => dialog.close());
   const form = make("form", {}, field(texts.name, name), field(texts.instructions, text), make("p", { id: "folder-how" }, texts.instructions_how),
-    field(texts.model, model), state, make("div", { class: "actions" }, bin, cancel, make("button", { class: "keep" }, texts.save)));
+    field(texts.model, model), state, make("div", { class: "actions" }, bin, undo, cancel, make("button", { class: "keep" }, texts.save)));
+  form.addEventListener("input", () => drafts.set(id, fields.map(({ value }) => value)));
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
-    const fields = { name: name.value, instructions: text.value, model: model.value };
-    if (await say(`/${id}`, { method: "PATCH", body: fields })) dialog.close();
+    const stored = { name: name.value, instructions: text.value, model: model.value };
+    if (!(await say(`/${id}`, { method: "PATCH", body: stored }))) return;
+    drafts.delete(id);
+    if (form.isConnected) dialog.close();
   });
   let isSure = false;
-  bin.addEventListener("click", async () => {
+  bin.addEventListener("keydown", (event) => event.repeat && event.preventDefault());
+  bin.addEventListener("click", async ({ detail: presses }) => {
+    if (presses > 1) return; // a double click must not confirm what it asks
     if (!isSure) return void ([isSure, state.textContent] = [true, texts.delete_how]);
     if (!(await say(`/${id}`, { method: "DELETE" }))) return;
-    dialog.close();
+    if (form.isConnected) dialog.close();
+    drafts.delete(id);
     parts.delete(id);
     far.delete(id);
     refresh();

@@ -245,9 +245,19 @@ export function canvasOf(turn, foot) {
   return canvas;
 }
 
+let isDrawing = false;
 /** Show the picture of a turn in a dialog, where it can be copied and saved. @param {string} id */
 export async function share(id) {
   const turn = $(`#chat [data-turn="${CSS.escape(id)}"]`);
+  if (!turn || isDrawing) return; // another chat is shown by now, or it is a second press
+  isDrawing = true;
+  try {
+    await show(turn);
+  } finally {
+    isDrawing = false;
+  }
+}
+const show = async (turn) => {
   const names = [$("#chats .brand"), $(".caption .model", turn)].map((one) => one?.textContent.replace(/[\s·]+$/, ""));
   const canvas = canvasOf(turn, [...names, new Date().toLocaleDateString(language, { dateStyle: "medium" })].filter(Boolean).join(" · "));
   const blob = await /** @type {Promise<Blob | null>} */ (new Promise((done) => canvas.toBlob(done, "image/png"))).catch(() => null);
@@ -266,4 +276,4 @@ export async function share(id) {
   document.body.append(dialog);
   dialog.showModal();
   actions[actions.length - 1].focus();
-}
+};

@@ -62,8 +62,17 @@ addEventListener("keydown", (event) => {
   if (talk) ["thinking", "speaking"].includes(talk.state) ? talk.interrupt() : talk.end();
   else reading?.stop();
 }, true);
-for (const left of ["chat-opening", "own-data-deleted"]) document.addEventListener(left, () => leave());
-addEventListener("pagehide", () => leave());
+/** The chat that is shown, while it is shown. A new one has its id at the latest when it is left. @type {{id?: string}} */
+let here = {};
+document.addEventListener("chat-opening", () => {
+  dictation?.finish(); // for the draft of this chat
+  leave();
+  here.id = shown.conversation;
+  here = {};
+});
+const drop = () => (leave(), dictation?.drop());
+document.addEventListener("own-data-deleted", drop);
+addEventListener("pagehide", drop);
 document.addEventListener("composer:stop", () => own?.stop());
 // A recording hears the same words.
 document.addEventListener("click", ({ target }) => /** @type {any} */ (target).closest?.("#composer .microphone-button") && talk?.end(), true);
@@ -72,7 +81,6 @@ const leave = () => {
   talk?.end();
   reading?.stop();
   own?.stop();
-  dictation?.drop();
 };
 
 // Reading aloud
@@ -198,7 +206,10 @@ class Reader {
       this.silence = () => then(false);
       sound.onended = () => then(true);
       sound.onerror = () => then(undefined);
-      sound.play().catch((error) => error.name === "AbortError" || (hint(texts.cannot_play), this.stop()));
+      sound.play().catch(({ name }) => {
+        if (name === "NotAllowedError") hint(texts.cannot_play), this.stop();
+        else if (name !== "AbortError") then(undefined); // it cannot be decoded
+      });
     });
     this.from = sound.currentTime;
     sound.pause();
@@ -262,10 +273,19 @@ class OwnSound {
     this.context = undefined;
   }
 
+  /** Ask for the sound until there is some, or there will be none. @param {string} url */
+  async ask(url) {
+    const { control: { signal } } = this;
+    for (;;) {
+      const answer = await fetch(addressOf(`/${url.split("?")[0].replace(/events$/, "sound")}`), { signal, cache: "no-store" }).catch(() => undefined);
+      if (answer?.status !== 204 || !answer.headers.has("retry-after")) return answer; // the server has waited for a while
+    }
+  }
+
   /** Play it. Says whether there was any. @param {string} url of the events of the answer @param {() => Promise<any>} begins that returns the sentences */
   async play(url, begins) {
     const { control: { signal } } = this, isOver = new Promise((then) => signal.addEventListener("abort", () => then(undefined)));
-    const answer = await fetch(addressOf(`/${url.split("?")[0].replace(/events$/, "sound")}`), { signal, cache: "no-store" }).catch(() => undefined);
+    const answer = await this.ask(url);
     const [, rate, channels] = /rate=(\d+);channels=(\d+)/.exec(answer?.headers.get("content-type") ?? "")?.map(Number) ?? [];
     if (!rate || !channels || !answer?.body || answer.status !== 200) return false;
     this.texts = await begins();
@@ -412,23 +432,27 @@ const words = async (file, progress = (_) => {}) => {
   return answer.text;
 };
 /** Attach a recording that was not written down to the chat that it was made for. */
-const keepSound = async (file, chat = shown.conversation) => {
-  const files = chat === shown.conversation ? undefined : await upload(root, [file], { language }).catch(() => undefined);
-  files ? keepDraft(chat, { text: "", files }) : editor.files.attach([file], true);
+const keepSound = async (file, chat = here) => {
+  const files = chat === here ? undefined : await upload(root, [file], { language }).catch(() => undefined);
+  files ? keepDraft(chat.id, { text: "", files }) : editor.files.attach([file], true);
 };
+/** Put words into the box of their chat. */
+const put = (text, chat) => (chat === here ? insert(text) : keepDraft(chat.id, { text }));
+let isAsking = false; // the server, what writes speech down
 let dictation = /** @type {{finish: () => void, drop: () => void} | undefined} */ (undefined);
-const write = async (file, texts) => {
-  const chat = shown.conversation;
+/** Write a recording down for its chat. Another chat shows nothing of that. */
+const write = async (file, texts, chat) => {
   let isOver = false;
-  const say = ({ text }) => hint(text, () => !isOver, Infinity);
+  const tellHere = (text, ...how) => chat === here && hint(text, ...how);
+  const say = ({ text }) => tellHere(text, () => !isOver, Infinity);
   say({ text: texts.writing });
   try {
     const text = await words(file, say);
-    hint("");
-    chat === shown.conversation ? insert(text) : keepDraft(chat, { text });
+    tellHere("");
+    put(text, chat);
   } catch ({ message }) {
     keepSound(file, chat);
-    hint(fill(texts.attached, { why: message || said.chats_failed }), undefined, SAID_S);
+    tellHere(fill(texts.attached, { why: message || said.chats_failed }), undefined, SAID_S);
   }
   isOver = true;
 };
@@ -442,14 +466,19 @@ addEventListener("keydown", (event) => {
 
 /** Write speech into the box: this recording, or what is recorded now. @param {File} [file] */
 export async function dictate(file) {
+  const chat = here;
+  if (!file && isAsking) return; // a second press
+  isAsking ||= !file;
   const known = await facts();
-  if (!known) return void (file && keepSound(file));
+  if (!file) isAsking = false;
+  if (!known) return void (file && keepSound(file, chat));
   const { said: texts, writer, why } = known;
-  if (file && writer) return write(file, texts);
+  if (file && writer) return write(file, texts, chat);
   if (file) {
-    keepSound(file);
+    keepSound(file, chat);
     return hint(fill(texts.attached, { why }), undefined, SAID_S);
   }
+  if (chat !== here) return;
   if (dictation) return dictation.finish();
   if (!writer && !SpeechRecognition) return hint(fill(texts.no_writer, { why }), undefined, SAID_S);
   if (talk) talk.end();
@@ -459,13 +488,13 @@ export async function dictate(file) {
     dictation = undefined;
   };
   hint(writer ? fill(texts.to_server, { reader: writer }) : texts.to_browser, () => !isOver, Infinity);
-  if (!writer) return recognize(texts, over);
+  if (!writer) return recognize(texts, over, chat);
   const row = $("#composer .buttons");
   const made = recorder({
     labels: { ...said.composer, record: said.composer.dictate, done: texts.write },
     attach: ([sound]) => {
       over();
-      write(sound, texts);
+      write(sound, texts, chat);
       return true;
     },
     shows: (is) => {
@@ -497,9 +526,9 @@ const heard = (texts, got) => {
   recognition.start();
   return recognition;
 };
-const recognize = (texts, over) => {
+const recognize = (texts, over, chat) => {
   const microphone = $("#composer .microphone-button");
-  const recognition = heard(texts, (text, isFinal) => isFinal && insert(text));
+  const recognition = heard(texts, (text, isFinal) => isFinal && put(text, chat));
   microphone?.setAttribute("aria-pressed", "true");
   dictation = { finish: () => recognition.stop(), drop: () => recognition.abort() };
   recognition.onend = () => {
