@@ -13,7 +13,7 @@ import re
 import sys
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Literal, cast
 from urllib.parse import urlsplit
@@ -220,10 +220,12 @@ async def ask(
 async def examine_server(endpoint: Endpoint | str, model: str | None = None) -> list[Finding]:
     """Return what is found about each law with this model, or the first one that the server lists.
 
-    `endpoint` can be the base URL. Raises `InputError` for one that is none, and `AgentError` if the server cannot be
-    reached, or does not answer the first request.
+    `endpoint` can be the base URL; without a path, /v1 is added. Raises `InputError` for one that is none, and
+    `AgentError` if the server cannot be reached, or does not answer the first request.
     """
     endpoint = Endpoint(endpoint) if isinstance(endpoint, str) else endpoint
+    if not urlsplit(endpoint.base_url.rstrip("/")).path:
+        endpoint = replace(endpoint, base_url=f"{endpoint.base_url.rstrip('/')}/v1")
     check_base_url(endpoint.base_url)
     try:
         models = await discover(endpoint)
@@ -525,7 +527,7 @@ def main() -> int:
         check_base_url(url)
         if given.key_from and not key:
             raise InputError(f"{given.key_from} is not set.")
-        found = asyncio.run(examine_server(Endpoint(url if urlsplit(url).path else f"{url}/v1", key), given.model))
+        found = asyncio.run(examine_server(Endpoint(url, key), given.model))
     except AgentError as error:
         print(error, file=sys.stderr)
         return 1

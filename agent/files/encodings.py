@@ -221,10 +221,11 @@ def _is_usual(data: bytes, at: int) -> bool:
 
 
 def _foreign_lines(data: bytes) -> Iterator[bytes]:
-    """Yield the lines that are not ASCII, each cut to `SAMPLE` bytes."""
+    """Yield the lines that are not ASCII, each cut to `SAMPLE` bytes around its first such byte."""
     end = 0
     while (at := next(_foreign_bytes(data, end), None)) is not None:
         start, end = data.rfind(b"\n", end, at) + 1 or end, data.find(b"\n", at) + 1 or len(data)
+        start = max(start, at - SAMPLE // 2)
         yield data[start : min(end, start + SAMPLE)]
 
 

@@ -229,7 +229,7 @@ def folders_owner(owner: str) -> str:
 
 def folders_id(owner: str) -> str:
     """Return the id of the conversation without messages that is the document with this owner's folders."""
-    return sha256(f"folders {owner}".encode("utf-8", "replace")).hexdigest()[:32]
+    return sha256(f"folders {owner}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,7 +51,7 @@ from pydantic_ai.usage import RequestUsage
 from agent.i18n.text import LocalizedText
 from agent.models.catalog import ModelSpec, ProviderSpec
 from agent.plain_text import plain_text
-from agent.providers.connection import Endpoint, Reasoning, SoundPiece, is_off, mapped
+from agent.providers.connection import MOST_SOUND, Endpoint, Reasoning, SoundPiece, is_off, mapped
 from agent.providers.discovery import look_up
 from agent.providers.http import ClientConnection
 from agent.providers.openai_client import sdk_client
@@ -486,9 +486,9 @@ class _CompletionStream(OpenAIStreamedResponse):
         call.id, call.name = call.id or delta.id or "", call.name or name
 
 
-MOST_SOUND = 20_000_000
-"""Bytes of the sound of an answer that are kept: seven minutes of OpenAI's samples."""
 _PACKED = (b"OggS", b"fLaC", b"ID3")
+LONGEST_HEAD = 4096
+"""Bytes in which the samples of a WAV file begin."""
 SAMPLES_A_SECOND = 24_000
 """Of sound without a head, as OpenAI sends it: one channel of 16 bits."""
 
@@ -514,11 +514,20 @@ class _Samples:
 
     def __init__(self) -> None:
         self._rate, self._channels, self._rest = SAMPLES_A_SECOND, 1, b""
+        self._begun = b""
+        """The beginning of the sound, as long as it does not tell the kind."""
         self._is_packed: bool | None = None
+        self._is_wide = True
+        """False in a file whose samples have not 16 bits, which is left out."""
 
     def take(self, data: bytes) -> SoundPiece | None:
         """Return the samples of the next piece, None if it has no whole one."""
         if self._is_packed is None:
+            data, self._begun = self._begun + data, b""
+            is_cut = data.startswith(b"RIFF") and b"data" not in data[: -len("size")]
+            if len(data) < len(b"RIFF") or (is_cut and len(data) < LONGEST_HEAD):
+                self._begun = data
+                return None
             self._is_packed = data.startswith(_PACKED)
         if self._is_packed:
             return None
@@ -531,9 +540,10 @@ class _Samples:
         try:
             with wave.open(io.BytesIO(data)) as file:
                 self._rate, self._channels = file.getframerate(), file.getnchannels()
-                return file.readframes(len(data)) if file.getsampwidth() == 2 else b""
+                self._is_wide = file.getsampwidth() == 2
+                return file.readframes(len(data)) if self._is_wide else b""
         except (wave.Error, EOFError):
-            return data
+            return data if self._is_wide else b""
 
 
 def sound_of(data: bytes) -> BinaryContent:

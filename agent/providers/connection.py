@@ -35,6 +35,10 @@ from agent.system.threads import PREPARING
 T = TypeVar("T")
 
 
+MOST_SOUND = 20_000_000
+"""Bytes of the sound of an answer that are kept: seven minutes of OpenAI's samples."""
+
+
 @dataclass(frozen=True, slots=True)
 class SoundPiece:
     """The next samples of the sound that a model writes: 16 bits each, little-endian, of `channels` at `rate` a second.

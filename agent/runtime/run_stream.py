@@ -23,7 +23,7 @@ from agent.events import (
     ToolOutput,
     UserInputRequested,
 )
-from agent.providers.connection import SoundPiece
+from agent.providers.connection import MOST_SOUND, SoundPiece
 from agent.providers.retry import Wait
 from agent.responses import PART_SEPARATOR, BubbleMarker, Piece, Response, make_response
 from agent.result import OutputT, RunResult
@@ -77,7 +77,8 @@ class RunStream(Generic[OutputT]):
         self.outputs: list[tuple[str, str]] = []
         """The texts that running tools show to people, with the ids of their calls."""
         self.sound: list[SoundPiece] = []
-        """The pieces of the sound that the model has written. The whole sound is a file of the result."""
+        """The pieces of the sound that the model has written, up to `MOST_SOUND`. The whole sound is in the result."""
+        self._sound_left = MOST_SOUND
         self._output_left = dict[str, int]()
         self.steering = deque[Steering]()
         """The messages that wait for the next step."""
@@ -214,8 +215,10 @@ class RunStream(Generic[OutputT]):
 
     def add_sound(self, piece: SoundPiece) -> None:
         """Add a piece of the model's sound, for those who listen while it is written."""
-        self.sound.append(piece)
-        self._sounded.set()
+        self._sound_left -= len(piece.samples)
+        if self._sound_left >= 0:
+            self.sound.append(piece)
+            self._sounded.set()
 
     def set_waiting(self, wait: Wait | None) -> None:
         """Tell the readers what the run is waiting for, if anything."""

@@ -324,6 +324,8 @@ async def _samples(first: SoundPiece, pieces: AsyncGenerator[SoundPiece]) -> Asy
     async with aclosing(pieces):
         yield first.samples
         async for piece in pieces:
+            if (piece.rate, piece.channels) != (first.rate, first.channels):
+                return  # of another model: the answer has its sound later
             yield piece.samples
 
 

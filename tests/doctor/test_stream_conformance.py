@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from agent import conformance
 from agent.conformance import CALL, COUNT, REPEAT, THINK, WRITE, Finding, examine_server, read_events
 from agent.local.manager import LocalModels
-from agent.providers.connection import Endpoint
 from agent.settings import ROOT, LocalSettings
 from tests.support.ports import free_port
 from tests.support.scripted_server import Config, Running, running
@@ -46,7 +45,7 @@ def serving(changes: Changes = [], scripts: dict[str, str] = {}, *, goes_on: boo
 
 
 async def found(server: Running) -> dict[str, Finding]:
-    return {one.law: one for one in await examine_server(Endpoint(server.base_url))}
+    return {one.law: one for one in await examine_server(server.base_url.removesuffix("/v1"))}
 
 
 def with_state(findings: dict[str, Finding], state: str) -> set[str]:

@@ -53,6 +53,7 @@ READ = {
     "Polish, Unix": ("iso8859_2", "Łódź i Kraków", "iso8859-2"),
     "Russian, DOS": ("cp866", "Привет, мир! Как дела?", "cp866"),
     "Russian, old": ("iso8859_5", "Привет, мир! Как дела?", "iso8859-5"),
+    "late in a line": ("cp1251", "plain words " * 4000 + "Привет, как дела? Сегодня хорошо. " * 9, "windows-1251"),
     "Japanese, Unix": ("euc_jp", "日本語のテキスト", "euc-jp"),
     "two marks": ("utf-8-sig", "\ufeffRent", ""),
     "two marks, wide": ("utf-16", "\ufeffRent", "UTF-16"),

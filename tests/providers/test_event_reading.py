@@ -272,10 +272,10 @@ TONE = bytes(range(240)) * 4
 HALVES = [base64.b64encode(half).decode() for half in (TONE[:480], TONE[480:])]
 
 
-def wav(samples: bytes, rate: int = 24_000) -> bytes:
+def wav(samples: bytes, rate: int = 24_000, width: int = 2) -> bytes:
     out = io.BytesIO()
     with wave.open(out, "wb") as file:
-        file.setparams((1, 2, rate, 0, "NONE", ""))
+        file.setparams((1, width, rate, 0, "NONE", ""))
         file.writeframes(samples)
     return out.getvalue()
 
@@ -283,6 +283,12 @@ def wav(samples: bytes, rate: int = 24_000) -> bytes:
 def omni(data: bytes) -> dict[str, Any]:
     """Return a chunk of vLLM-Omni with sound."""
     return {**chunk(content=base64.b64encode(data).decode()), "modality": "audio"}
+
+
+def in_parts(data: bytes) -> list[Mapping[str, Any]]:
+    """Return chunks with a sound that is cut in the head of its file and in its samples."""
+    parts = data[:2], data[2:20], data[20:300], data[300:]
+    return [chunk(content="Hi."), *(chunk(audio={"data": base64.b64encode(part).decode()}) for part in parts), END]
 
 
 SOUNDS: dict[str, tuple[list[Mapping[str, Any]], bytes]] = {
@@ -298,6 +304,8 @@ SOUNDS: dict[str, tuple[list[Mapping[str, Any]], bytes]] = {
         [chunk(content="Hi."), END, omni(wav(TONE[:480], 16_000)), omni(wav(TONE[480:], 16_000))],
         wav(TONE, 16_000),
     ),
+    "a file in parts": (in_parts(wav(TONE, 16_000)), wav(TONE, 16_000)),
+    "a file of 24 bits in parts": (in_parts(wav(TONE, width=3)), wav(b"")),
     "no Base64": ([chunk(content="Hi.", audio={"data": "%"}), omni(b""), END], b""),
 }
 

@@ -1,8 +1,10 @@
 """A running answer and the pages that watch it: the last view comes at once, and only the owner gets views."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -22,6 +24,7 @@ from agent.web.chat.views import RunningTurn
 from agent.web.run_event_routes import WAIT_SECONDS, TurnFrames, stream
 from tests.support.clocks import run_without_waiting
 from tests.support.fakes import Act, Call, FakeConnection, Pause, Step, Words
+from tests.support.models import QWEN3
 from tests.support.views import unstored
 from tests.tiers import examples
 
@@ -154,6 +157,17 @@ def test_readers_share_what_is_rendered(monkeypatch: pytest.MonkeyPatch) -> None
         return counts
 
     assert asyncio.run(read()) == [0, 0, 1, 0]
+
+
+@pytest.mark.parametrize("name", ["gpt-image-2", "qwen3-8b"])
+async def test_model_that_draws_may_be_at_a_picture(name: str) -> None:
+    """Such a model says nothing for a minute while it draws."""
+    spec, runs = replace(QWEN3, name=name), LiveRuns(None)
+    live = runs.start(Agent(FakeConnection([Step([Act("hang")])], spec=spec)).run("Draw."), unstored())
+    [(_, frame)] = await TurnFrames(RunningTurn(live, [], {}), ENGLISH).after("")
+    waiting = json.loads(frame)["turn"]["waiting"]["why"]
+    assert waiting.startswith("A picture may be on its way") is (name == "gpt-image-2")
+    await runs.close()
 
 
 class Inline:

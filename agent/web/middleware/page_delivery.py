@@ -180,11 +180,15 @@ class StaticFilesMiddleware:
         key = (name, is_ours, encoding)
         if key not in self._cache:  # many that ask for a new one at once wait for the same work
             self._cache[key] = asyncio.ensure_future(PAGES.run(self._content, name, is_ours, encoding))
+        work = self._cache[key]
         try:
-            content = await asyncio.shield(self._cache[key])
-        except OSError:
-            self._cache.pop(key, None)
-            return None
+            content = await asyncio.shield(work)
+        except Exception as error:
+            if self._cache.get(key) is work:  # the next one tries again
+                del self._cache[key]
+            if isinstance(error, OSError):
+                return None
+            raise
         caching = CACHE_BRIEFLY if is_ours and name in self._changing else CACHE_FOREVER
         headers = caching | READ_BY_ALL | ({"content-encoding": encoding} if encoding else {})
         return Response(content, headers=headers, media_type=TYPES[kind])
