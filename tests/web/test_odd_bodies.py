@@ -224,6 +224,6 @@ async def test_refusal_is_said_in_the_language_of_the_page(
     method = "PATCH" if path == "/settings" else "POST"
     async with running_app(tmp_path, server.base_url) as app:
         cookie = (await asked(app, "GET", "/")).cookie
-        about = {"cookie": cookie, "content_type": b"application/json", "accept_language": b"de"}
+        about: dict[str, Any] = {"cookie": cookie, "content_type": b"application/json", "accept_language": b"de"}
         answer = await asked(app, method, path, body=body, waits=True, **about)
     assert (answer.status, json.loads(answer.text)["detail"]) == said
