@@ -40,9 +40,8 @@ from agent.web.chat.conversation_list import PAGE, ConversationList, ListRow
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.folders import reserve_folder
 from agent.web.chat.own_data import OwnData, OwnDataSummary
-from agent.web.chat.sent_message import typed_text
 from agent.web.chat.temporary import TemporaryChats
-from agent.web.chat.turns import answer_text, newest_turns
+from agent.web.chat.turns import newest_turns, plain_texts
 from agent.web.chat.views import WINDOW, ChatViews
 from agent.web.heavy_work import (
     HeavyResponse,
@@ -129,7 +128,8 @@ def answering(
         except ClientDisconnect:
             return Response(status_code=499)
         except RequestRefused as refused:
-            return _error(refused.status, SENTENCES.get(refused.status, SENTENCES[400]))
+            sentence = SENTENCES.get(refused.status, SENTENCES[400])
+            return _error(refused.status, translator_for(request.headers)(sentence))
         if isinstance(value, Response):
             return value
         if value is None:
@@ -238,8 +238,7 @@ class ConversationRoutes:
         with acting_for(owner):
             async with self._looking.slot():
                 turn = await self._views.turn(owner, _id(request), str(request.path_params["entry"]))
-                answer = await LOOKS.run(answer_text, turn)
-        texts = {"message": typed_text(turn.user) if turn.user else "", "answer": answer}
+                texts = await LOOKS.run(plain_texts, turn)
         return HeavyResponse(
             _joined_steps(_json_pieces(texts)), RequestSlot(lambda: None), NO_STORE, "application/json"
         )

@@ -449,6 +449,22 @@ def test_sound_that_cannot_be_decoded_is_read_by_the_browser(page: Page, voice: 
     becomes(["The cat is in the house.", "And it is well."], lambda: page.evaluate("heard"))
 
 
+def test_fault_of_a_drawing_is_said_in_the_language_of_the_page(page: Page, load: Callable[..., None]) -> None:
+    load("modules/shared", "transcript/preview")
+    said = page.evaluate(
+        """() => new Promise((says) => {
+          const { prototype } = HTMLIFrameElement, { set } = Object.getOwnPropertyDescriptor(prototype, "srcdoc");
+          const without = (text) => text.replace(/import\\("[^"]*"\\)/, "Promise.resolve({ default: {} })");
+          Object.defineProperty(prototype, "srcdoc", { set(text) { set.call(this, without(text)); } });
+          const labels = { drawingLoads: "keine Daten" }, options = { diagrams: { "vega-lite": "/vega.js" } };
+          const source = () => ({ kind: "vega-lite", text: '{"url": ""}', isGrowing: false });
+          const on = { source, says: (errors) => errors.length && says(errors) };
+          new Preview(document.body, { labels, options }, on).draw();
+        })"""
+    )
+    assert said == ["keine Daten"]
+
+
 def test_page_asks_again_for_the_sound_of_a_model(page: Page, voice: dict[str, list[Route]]) -> None:
     again = [{"retry-after": "1"}, {"retry-after": "1"}, {}]
     page.route(f"{SITE}/runs/1/sound", lambda route: route.fulfill(status=204, headers=again.pop(0)))

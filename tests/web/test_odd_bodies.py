@@ -209,3 +209,21 @@ async def test_odd_bodies_count(tmp_path: Path, server: Running) -> None:
             if last.status not in (413, 429) or not re.search(r"Try again in \d+ s\.", last.text):
                 uncounted.append(f"{method} {path}: {last.status} {last.text[:80]}")
     assert not uncounted, "\n".join(uncounted)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "said"),
+    [
+        ("/settings", b"not json", (400, "Nicht verstanden.")),
+        ("/conversations", b"[" * DEEP, (413, "Das ist zu groß für den Server.")),
+    ],
+)
+async def test_refusal_is_said_in_the_language_of_the_page(
+    tmp_path: Path, server: Running, path: str, body: bytes, said: tuple[int, str]
+) -> None:
+    method = "PATCH" if path == "/settings" else "POST"
+    async with running_app(tmp_path, server.base_url) as app:
+        cookie = (await asked(app, "GET", "/")).cookie
+        about: dict[str, Any] = {"cookie": cookie, "content_type": b"application/json", "accept_language": b"de"}
+        answer = await asked(app, method, path, body=body, waits=True, **about)
+    assert (answer.status, json.loads(answer.text)["detail"]) == said

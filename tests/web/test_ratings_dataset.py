@@ -3,13 +3,17 @@
 import asyncio
 import json
 import logging
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent.web.chat import ratings
 from agent.web.chat.ratings import RatingsDataset
+from agent.web.chat.transcript import ConversationTurn
+from agent.web.chat.turns import plain_texts
 from tests.support.asgi_requests import asked, running_app
 from tests.support.hub_server import serving
 from tests.support.hub_state import TOKEN, Hub
@@ -30,6 +34,21 @@ def rows_of(hub: Hub) -> list[str]:
     """Return the lines of the dataset, file by file."""
     files = hub.datasets[NAME].files if NAME in hub.datasets else {}
     return [line for path in sorted(files) if path.endswith(".jsonl") for line in files[path].decode().splitlines()]
+
+
+async def test_long_texts_of_a_rating_are_read_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An import can have made them long, and no other visitor waits for them."""
+    threads = list[threading.Thread]()
+
+    def texts(turn: ConversationTurn) -> dict[str, str]:
+        threads.append(threading.current_thread())
+        return plain_texts(turn)
+
+    monkeypatch.setattr(ratings, "plain_texts", texts)
+    turn = ConversationTurn(user=None, bubbles=(), note=None)
+    await ratings.Ratings(tmp_path / "ratings.jsonl").add(turn, is_good=True, reason="", with_text=True)
+    assert json.loads((tmp_path / "ratings.jsonl").read_text())["answer"] == ""
+    assert [one is threading.main_thread() for one in threads] == [False]
 
 
 async def test_last_ratings_reach_the_dataset(hub: Hub, tmp_path: Path, server: Running) -> None:

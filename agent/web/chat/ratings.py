@@ -14,10 +14,9 @@ from agent.i18n.text import _
 from agent.rendering.html import without_mark_signs
 from agent.responses import fix_surrogates
 from agent.settings import Settings
-from agent.system.threads import HISTORY_FILES, Threads
-from agent.web.chat.sent_message import typed_text
+from agent.system.threads import HISTORY_FILES, LOOKS, Threads
 from agent.web.chat.transcript import ConversationTurn
-from agent.web.chat.turns import answer_text
+from agent.web.chat.turns import plain_texts
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -128,8 +127,7 @@ class Ratings:
             "reason": reason.strip()[:MOST_REASON],
         }
         if with_text:
-            message = typed_text(turn.user) if turn.user else ""
-            line |= {"message": message[:MOST_TEXT], "answer": answer_text(turn)[:MOST_TEXT]}
+            line |= {name: text[:MOST_TEXT] for name, text in (await LOOKS.run(plain_texts, turn)).items()}
         plain = {name: without_mark_signs(fix_surrogates(text)) for name, text in line.items()}
         async with self._turn:
             await HISTORY_FILES.run(self._append, f"{json.dumps(plain, ensure_ascii=False)}\n".encode())

@@ -49,7 +49,7 @@ from agent.transfer.document import EXTRACTED, shown_text
 from agent.web.chat import transcript
 from agent.web.chat.attached_documents import pages_read
 from agent.web.chat.questions import ASK_USER, Call, is_question, options, question
-from agent.web.chat.sent_message import attached_name, count_files, has_typed_text
+from agent.web.chat.sent_message import attached_name, count_files, has_typed_text, typed_text
 from agent.web.chat.transcript import CUT, SILENCE_SECONDS, MessageVersions, call_id, content_parts, is_failed_as_empty
 from agent.web.chat.views import ChatView, wait_text
 
@@ -567,6 +567,11 @@ def answer_text(turn: transcript.ConversationTurn) -> str:
         elif bubble.first.type == "tool_call" and answer.is_asked(bubble):
             texts.append(question(_given(bubble)))
     return "\n\n".join(texts)
+
+
+def plain_texts(turn: transcript.ConversationTurn) -> dict[str, str]:
+    """Return what the visitor typed and the answer, for a thread: both can be long."""
+    return {"message": typed_text(turn.user) if turn.user else "", "answer": answer_text(turn)}
 
 
 def _is_reply(bubble: transcript.TurnBubble) -> bool:

@@ -25,6 +25,7 @@ from agent.web.heavy_work import RequestLimit
 from agent.web.middleware.origins import Origins, SecurityHeadersSend, is_foreign, policy_with
 from agent.web.middleware.requests import (
     READ,
+    SENTENCES,
     EventBodies,
     RequestRefused,
     locate,
@@ -215,7 +216,8 @@ class IsolationMiddleware:
             scope, visitor = self._identify(scope, answer)
             await self._app(*await self._check_request(scope, receive, answer, visitor))
         except RequestRefused as refused:
-            await refuse(answer, refused.status, refused.location)
+            sentence = translator_for(Headers(scope=scope))(SENTENCES.get(refused.status, ""))
+            await refuse(answer, refused.status, refused.location, sentence=sentence)
         except Limited as error:
             translator = translator_for(Headers(scope=scope))
             await refuse(answer, 429, sentence=translator(error.text))

@@ -17,6 +17,7 @@ from urllib.parse import quote, urlencode
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from agent.i18n.text import _
 from agent.system.threads import TEXTS
 from agent.web.client_address import client_address
 from agent.web.heavy_work import HeavyWork, RequestLimit, RequestSlot, TooManyRequests
@@ -49,16 +50,17 @@ MAX_COOKIES = 1000
 
 SENTENCES = {
     307: "Once more.",
-    400: "Not understood.",
-    403: "A page of another site may not do this.",
+    400: _("Not understood."),
+    403: _("A page of another site may not do this."),
     405: "Not allowed.",
-    413: "Too large.",
+    413: _("This is too large for the server."),
     414: "The address is too long.",
     421: "This server has no page of that name: name it under [server] hosts, or in SWITCHBOARD_HOSTS.",
-    429: "Too many requests at once. Try again in a moment.",
+    429: _("Too many requests at once. Try again in a moment."),
     431: "The request has too many headers.",
-    500: "Something went wrong.",
+    500: _("Something went wrong."),
 }
+"""What is said of a refused request. The marked sentences reach visitors, and are translated then."""
 
 _AMBIGUOUS = re.compile(r"//|\\|[\x00-\x1f\x7f]|/\.{1,2}(/|$)")
 # One node of a JSON text, with what stands before it.

@@ -239,7 +239,6 @@ function readStream() {
   return {
     reading: () => url,
     reads: (wanted) => Boolean(wanted) && wanted === url,
-    hasBegun: () => last !== "",
     // Reads this answer from its beginning, or none, and no longer the one before.
     turnTo: (wanted) => {
       request?.abort();

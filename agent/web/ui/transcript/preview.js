@@ -48,7 +48,7 @@ const DRAW = {
   }`,
   "vega-lite": `async (embed, text) => {
     const given = JSON.parse(text), spec = given.mark || given.layer ? { width: 480, height: 300, ...given } : given;
-    if (JSON.stringify(spec).includes('"url":')) throw new Error("a chart cannot load data from a URL");
+    if (JSON.stringify(spec).includes('"url":')) throw { label: "drawingLoads" };
     for (const side of ["width", "height"]) if (spec[side] === "container") spec[side] = 480;
     const { view, finalize } = await embed(document.createElement("div"), spec, { actions: false, renderer: "svg", defaultStyle: false, tooltip: false });
     const svg = await view.toSVG();
@@ -56,6 +56,7 @@ const DRAW = {
     return svg;
   }`,
 };
+const FAULTS = ["drawingLate", "drawingLoads"]; // of which the page has a sentence
 /** The document of the frame that draws diagrams. The module is one of Gradio's files. It asks for a style sheet of Gradio's,
  *  which no diagram needs. Nothing in a drawn diagram can follow a link. @param {string} kind @param {string} script */
 const DRAWING = (kind, script) => `${head(new URL(".", script).href, false)}<body><script type="module">
@@ -69,8 +70,8 @@ const draw = async ({ id, text, isDark }) => {
     for (const link of whole.querySelectorAll("a")) link.replaceWith(...link.childNodes);
     const { width, height } = whole.querySelector("svg").viewBox.baseVal;
     parent.postMessage({ id, svg: whole.innerHTML, width, height }, "*");
-  } catch ({ message }) {
-    parent.postMessage({ id, error: message.split("\\n")[0].replace(/:$/, "") }, "*");
+  } catch ({ label, message = "" }) {
+    parent.postMessage({ id, label, error: message.split("\\n")[0].replace(/:$/, "") }, "*");
   }
 };
 addEventListener("message", ({ data }) => (last = last.then(() => draw(data), () => draw(data))));
@@ -138,7 +139,7 @@ export class Preview {
     if (!DRAW[kind]) return this.put(text);
     draw(kind, new URL(this.modules[kind], document.baseURI).href, { text, isDark: this.isDark }, (said) => {
       if (this.shown !== text || this.kind !== kind) return; // it has grown, or was closed
-      if (typeof said?.svg !== "string") return this.fail(String(said?.error));
+      if (typeof said?.svg !== "string") return this.fail(FAULTS.includes(said?.label) ? this.labels[said.label] : String(said?.error));
       const [width, height] = [said.width, said.height].map((one) => Math.max(1, Math.min(Number(one) || 0, HIGHEST)) + 2 * EDGE);
       this.put(said.svg, `--ratio: ${width} / ${height}; --wide: ${width}px; color-scheme: ${this.isDark && kind === "mermaid" ? "dark" : "light"}`);
     });
@@ -256,7 +257,7 @@ const drawNext = (kind, script) => {
   frame.contentWindow?.postMessage({ id, text, isDark }, "*");
   drawer.timer = setTimeout(() => {
     const [late, ...rest] = end(kind);
-    late.then({ error: "it takes too long" });
+    late.then({ label: "drawingLate" });
     for (const one of rest) draw(kind, script, one, one.then);
   }, LONGEST_DRAWING_MS);
 };

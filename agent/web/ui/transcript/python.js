@@ -79,7 +79,7 @@ onmessage = async ({ data }) => {
 const DOCUMENT = (base) => `<!doctype html><meta charset="utf-8"><meta http-equiv="content-security-policy" content="default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval' blob: ${base}; connect-src ${base}; worker-src blob:; form-action 'none'; base-uri 'none'"><body><script>
 const worker = new Worker(URL.createObjectURL(new Blob([${JSON.stringify(WORKER(base)).replaceAll("<", "\\u003c")}], { type: "text/javascript" })));
 worker.onmessage = ({ data }) => parent.postMessage(data, "*");
-worker.onerror = ({ message }) => parent.postMessage({ failed: message || "the worker" }, "*");
+worker.onerror = ({ message }) => parent.postMessage({ failed: message || "" }, "*");
 addEventListener("message", ({ source, data }) => source === parent && worker.postMessage(data));
 parent.postMessage({ isReady: true }, "*");
 </script>`;
@@ -145,7 +145,7 @@ class Program {
     if (typeof said?.out === "string") return this.add(said.out);
     if (typeof said?.picture === "string") return this.picture(said.picture);
     if (said?.value) return this.value(said.value);
-    if (typeof said?.failed === "string") return this.end(labels.pythonFailed.replace("{why}", () => said.failed.slice(0, MOST_CELL)));
+    if (typeof said?.failed === "string") return this.end(labels.pythonFailed.replace("{why}", () => said.failed.slice(0, MOST_CELL) || labels.noWorker));
     if (typeof said?.error === "string") {
       this.error = said.error.trim().slice(-MOST_ERROR);
       return this.add(`${this.error}\n`);
