@@ -466,7 +466,13 @@ def request_to_stored(
     }
 
 
-LONGEST = "\N{GRINNING FACE}" * MAX_TEXT
+def order_of_stored(route: tuple[str, str]) -> tuple[bool, bool, bool, str]:
+    """Sort the routes that read before those that get a new chat each, because an export has all chats."""
+    method, path = route
+    return path == "/own-data", method == "DELETE", method not in ("GET", "HEAD"), path
+
+
+LONGEST = "!tokens 5 ".ljust(MAX_TEXT, "\N{GRINNING FACE}")
 LOOKS = {
     "/conversations": ["", "q=word", "q=pear"],
     "/conversations/{id_}": ["", "format=blocks"],
@@ -480,7 +486,7 @@ LOOKS = {
 async def test_no_route_of_a_large_chat_holds_the_loop(
     tmp_path: Path, server: Running, monkeypatch: pytest.MonkeyPatch, messages: Callable[[], list[ModelMessage]]
 ) -> None:
-    """Each request that changes a chat gets a new one. A full garbage collection belongs to no route."""
+    """A request that changes a chat gets a new one. A full garbage collection belongs to no route."""
     monkeypatch.setattr(housekeeping, "IDLE_LOOK_SECONDS", 3600.0)
     slow, statuses = list[str](), Counter[int]()
     owner, value = VisitorCookies.in_folder(tmp_path).mint()
@@ -495,18 +501,18 @@ async def test_no_route_of_a_large_chat_holds_the_loop(
         conversation, token, asked_in = await stored_chat(chats.store, owner, messages())
         assert (await asked(app, "POST", f"/s/{token}/continue")).status == 499  # hung up, so it is not copied
         assert {*await chats.store.retention.sizes()} <= {owner, PROBE}
-        copied, step = await slowest_of(app, "POST", path=f"/s/{token}/continue", cookie=cookie, waits=True)
-        slow += [f"copy: {copied:.3f} s in {step[:200]}"] if copied > MOST_SECONDS else []
-        for method, path in sorted(routes, key=lambda route: (route[1] == "/own-data", route[0] == "DELETE", route[1])):
+        was_changed = False
+        for method, path in sorted(routes, key=order_of_stored):
             for query, entry in product(LOOKS.get(path, [""]), range(2 if "{entry}" in path else 1)):
                 steps = list[tuple[float, str]]()
                 while len(steps) < 3 and (not steps or steps[-1][0] > MOST_SECONDS):  # a busy machine can be slow
-                    if method != "GET":
+                    if was_changed:
                         conversation, token, asked_in = await stored_chat(chats.store, owner, messages())
                     parts = request_to_stored(method, path, conversation, token, asked_in[entry])
                     with longest_step() as longest:
                         answer = await asked(app, method, cookie=cookie, query=query, waits=True, **parts)
                         statuses[answer.status] += 1
+                        was_changed = method not in ("GET", "HEAD") and answer.status < 400
                         await until(lambda: not chats.live_runs.count)
                     steps += longest
                 if min(steps)[0] > MOST_SECONDS:

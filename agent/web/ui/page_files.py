@@ -7,7 +7,7 @@ they import as `texts`.
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from html import escape
@@ -124,7 +124,7 @@ def page_files(facts: PageFacts = USUAL, parts: Sequence[str] = ()) -> PageFiles
     modules = {path.relative_to(HERE).as_posix(): _content(path) for path in used}
     folder = f"page-{_digest(b''.join(modules.values()))}"
     early = [path.read_text(encoding="utf-8") for path in used if path.stem not in (*LAZY, *LAZY_PARTS)]
-    at_once = {name for name in SCRIPTS if any(_uses(script, name) for script in early)}
+    at_once = _used_texts(early)
     others = {one: later_texts(one, at_once).encode() for one in LANGUAGES}
     later = {one: _name(f"later-{one}", content, "js") for one, content in others.items()}
     texts = {one: texts_module(one, facts, at_once=at_once, later=later[one]).encode() for one in LANGUAGES}
@@ -159,12 +159,12 @@ def later_texts(language: str, at_once: Collection[str]) -> str:
     return f"export const said = {json.dumps(texts, ensure_ascii=False)};\n"
 
 
-def _uses(script: str, name: str) -> bool:
-    """Return True if a script can use the text with this name. It may make the end of a name of variables."""
-    return any(
-        name == found["whole"] if found["whole"] else name.startswith(found["begins"])
-        for found in _SAID.finditer(script)
-    )
+def _used_texts(scripts: Iterable[str]) -> set[str]:
+    """Return the names of the texts that the scripts can use. They may make the end of a name of variables."""
+    found = [one for script in scripts for one in _SAID.finditer(script)]
+    whole = {one["whole"] for one in found}
+    begins = tuple({one["begins"] for one in found if one["begins"]})
+    return {name for name in SCRIPTS if name in whole or name.startswith(begins)}
 
 
 _SAID = re.compile(r"\bsaid(?:\.(?P<whole>\w+)|\[[\"`](?P<begins>\w+))")
