@@ -69,10 +69,10 @@ class Walk:
         if event != "call" or frame.f_code.co_name == "<module>" or not (module := _module(frame)):
             return
         self.modules.add(module)
-        caller = frame.f_back
+        caller, name = frame.f_back, ""
         while caller is not None and not (name := _module(caller)):
             caller = caller.f_back
-        if caller is not None:
+        if name:
             self.calls.add((name, module))
 
 
