@@ -101,8 +101,8 @@ def imports_within(folder: Path) -> set[tuple[str, str]]:
     return found
 
 
-def floors_and_arrows(imports: Iterable[tuple[str, str]]) -> tuple[int, int]:
-    """The floors of the top-level rooms, and the imports back up that remain when circles of rooms are cut."""
+def floors_and_arrows(imports: Iterable[tuple[str, str]]) -> tuple[dict[str, int], int]:
+    """The floor of each top-level room, and the imports back up that remain when circles of rooms are cut."""
     arrows = Counter((one.split(".")[1], other.split(".")[1]) for one, other in imports if "." in one and "." in other)
     arrows = Counter({(one, other): number for (one, other), number in arrows.items() if one != other})
     back = 0
@@ -116,7 +116,7 @@ def floors_and_arrows(imports: Iterable[tuple[str, str]]) -> tuple[int, int]:
     def floor(room: str) -> int:
         return 1 + max((floor(other) for other in below.get(room, ())), default=0)
 
-    return max((floor(room) for room in below), default=0), back
+    return {room: floor(room) for pair in arrows for room in pair}, back
 
 
 def _circle(arrows: set[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -151,7 +151,8 @@ def main(given: Sequence[str]) -> None:
         imports = imports_within(folder)
         once = sum(number == 1 for number in Counter(target for _, target in imports).values())
         floors, back = floors_and_arrows(imports)
-        print(f"{folder}: {once} modules with one importer, {floors} floors, {back} imports back up")
+        highest = max(floors.values(), default=0)
+        print(f"{folder}: {once} modules with one importer, {highest} floors, {back} imports back up")
 
 
 if __name__ == "__main__":
