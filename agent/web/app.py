@@ -80,6 +80,7 @@ from agent.web.gradio_compat.application import (
     mount,
     prepare_queue,
     root_url,
+    styles_of,
     without_applications,
 )
 from agent.web.gradio_compat.event_queue import BoundedQueue, EventStreamMiddleware
@@ -149,7 +150,8 @@ async def create_app(settings: Settings, *, say: Callable[[str], None] = print) 
         queue = prepare_queue(page, STREAMS)
     origins = _origins(settings)
     links, python = ChatLinks(services.store, settings), PythonFiles(settings.python, ROOT)
-    files = page_files(_page_facts(settings, links, python), later_parts(page))
+    parts = later_parts(page)
+    files = page_files(_page_facts(settings, links, python), parts, styles_of(parts))
     app = FastAPI(
         lifespan=lambda app: _lifespan(services, app.state.watchdog),
         exception_handlers={AgentError: answer_error, OSError: answer_error},

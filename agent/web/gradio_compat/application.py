@@ -62,7 +62,13 @@ def later_parts(page: gr.Blocks) -> list[str]:
     scripts = [one for one in first if one.endswith(".js")]
     second = [part for one in scripts if one.startswith("Index-") for part in _imports(one)[0]]
     third = [part for one in scripts if one.startswith("core-") for parts in _imports(one, kinds) for part in parts]
-    return [*dict.fromkeys([*first, *second, *third])]
+    linked = {*re.findall(r'rel="stylesheet"[^>]*assets/([\w.-]+)', html)}
+    return [one for one in dict.fromkeys([*first, *second, *third]) if one not in linked]
+
+
+def styles_of(parts: Collection[str]) -> bytes:
+    """Return the styles among these parts as one, in their order. They refer to no files."""
+    return b"\n".join((STATIC_FILES / one).read_bytes() for one in parts if one.endswith(".css"))
 
 
 def _imports(script: str, kinds: Collection[str] = ()) -> list[list[str]]:

@@ -63,7 +63,7 @@ START = "() => import(document.getElementById('page-module').href)"
 class PageFiles:
     """The files by name. `folder` is that of the modules, and `texts` has the name of the texts by language.
 
-    `parts` are the names of Gradio's files that each page needs.
+    `parts` are the names of Gradio's files that each page needs, and `joined` is the file with all styles of these.
     """
 
     contents: dict[str, bytes]
@@ -71,6 +71,7 @@ class PageFiles:
     texts: dict[str, str]
     style: str
     parts: tuple[str, ...]
+    joined: str
 
     def tags(self, path: str, language: str) -> str:
         """Return the tags that load the files early. `path` is the path of the app, without a slash at its end."""
@@ -87,7 +88,9 @@ class PageFiles:
             + "".join(f'<link rel="modulepreload" data-page href="{folder}/{one}" />\n' for one in early)
             + f'<link rel="modulepreload" data-page id="page-module" href="{folder}/{self.folder}/{ENTRY}" />\n'
             f'<script type="module" data-page src="{folder}/{self.folder}/{FIRST}"></script>\n'
-            + "".join(f'<link rel="preload" as="style" crossorigin href="{folder}/{one}" />\n' for one in styles)
+            + f'<link rel="stylesheet" href="{folder}/{self.joined}" />\n'
+            # Gradio does not load a style whose link the page has, and browsers do not load what is disabled.
+            + "".join(f'<link rel="stylesheet" disabled href="{folder}/{one}" />\n' for one in styles)
             + "".join(
                 f'<link rel="modulepreload" href="{folder}/{one}" />\n' for one in self.parts if one not in styles
             )
@@ -117,8 +120,11 @@ class PageFacts:
 USUAL = PageFacts()
 
 
-def page_files(facts: PageFacts = USUAL, parts: Sequence[str] = ()) -> PageFiles:
-    """Build the files. `parts` are the names of Gradio's files that each page needs."""
+def page_files(facts: PageFacts = USUAL, parts: Sequence[str] = (), styles: bytes = b"") -> PageFiles:
+    """Build the files. `parts` are the names of Gradio's files that each page needs, and `styles` all styles of these.
+
+    Joined styles are one request instead of ten.
+    """
     paths = [path for one in FOLDERS for path in sorted((HERE / one).iterdir()) if path.suffix in (".js", ".css")]
     used = [path for path in paths if path.suffix == ".js" or path.stem in (*LAZY, *LAZY_PARTS)]
     modules = {path.relative_to(HERE).as_posix(): _content(path) for path in used}
@@ -130,11 +136,11 @@ def page_files(facts: PageFacts = USUAL, parts: Sequence[str] = ()) -> PageFiles
     texts = {one: texts_module(one, facts, at_once=at_once, later=later[one]).encode() for one in LANGUAGES}
     names = {one: _name(f"texts-{one}", content, "js") for one, content in texts.items()}
     rules = style().encode()
-    css = _name("page", rules, "css")
-    contents = {names[one]: content for one, content in texts.items()} | {css: rules}
+    css, joined = _name("page", rules, "css"), _name("gradio", styles, "css")
+    contents = {joined: styles} | {names[one]: content for one, content in texts.items()} | {css: rules}
     contents |= {later[one]: content for one, content in others.items()}
     contents |= {f"{folder}/{name}": content for name, content in modules.items()}
-    return PageFiles(contents, folder, names, css, tuple(parts))
+    return PageFiles(contents, folder, names, css, tuple(parts), joined)
 
 
 def texts_module(
