@@ -653,11 +653,15 @@ class Conversations:
         return not conversation.branches or conversation.head_id in await self.store.following(conversation, entry_id)
 
     async def _idle(self, owner: str, conversation_id: str | None) -> Conversation:
-        """Return a stored conversation in which no answer is being written. Raises `Conflict` and `NotFound`."""
+        """Return a stored conversation in which no answer is being written. Raises `Conflict` and `NotFound`.
+
+        It is read first: an answer that another process begins afterwards changes its revision, so no save follows.
+        """
         if conversation_id is None:
             raise Conflict(MESSAGE_GONE)
+        conversation = await self.store.get(conversation_id, owner=owner)
         await self._check_not_busy(conversation_id, owner)
-        return await self.store.get(conversation_id, owner=owner)
+        return conversation
 
     async def _save_summary(self, conversation: Conversation, summary: ChatSummary | None, cost: float) -> None:
         """Store the summary with what the conversation is now, after the answer that is being written."""
