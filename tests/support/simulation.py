@@ -30,7 +30,7 @@ from weakref import WeakKeyDictionary
 
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserPromptPart
 
-from agent.errors import AgentError, StoreUnavailable
+from agent.errors import AgentError, Conflict, StoreUnavailable
 from agent.files.store import MediaStore
 from agent.history import Entry
 from agent.history.key_value import KeyValueStore
@@ -42,12 +42,13 @@ from agent.settings import LocalSettings, Settings
 from agent.system.threads import Threads
 from agent.tools.function_tools import tool
 from agent.web.app import build_conversations
-from agent.web.chat.answers import StoredRun
+from agent.web.chat.answers import LiveRun, StoredRun
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations, OtherModels
+from agent.web.chat.questions import QuestionId
 from agent.web.chat.sent_message import MessageId
 from agent.web.chat.visitor import Visitor
-from tests.support.fakes import Act, Call, FakeConnection, Pause, Step, Words
+from tests.support.fakes import Act, Call, FakeConnection, PartsModel, Pause, Step, Words
 from tests.support.message_rules import assert_accepted, hello
 from tests.support.models import QWEN3, FakeLocalModels
 
@@ -60,6 +61,8 @@ GONE = "the process is gone"
 REFUSED = (AgentError, ConnectionError)
 T = TypeVar("T")
 TRIES, MOST_LOOKS = 6, 2_000
+OBEY_S = 15.0
+"""Virtual seconds after which a process knows what others have done with its answer, and a stop has ended it."""
 SEEDS_AT_ONCE = 250
 """The seeds that a process plays before it takes others."""
 
@@ -129,7 +132,7 @@ class Process:
         store: Any = RemoteStore(world.store, self.network)
         settings = Settings(local=LocalSettings(cache_dir=world.folder))
         served = FakeLocalModels(served=(ServedModel(SPEC, Endpoint("http://127.0.0.1:1/v1")),))
-        self.page = build_conversations(settings, store, MediaStore(world.folder), served, [note])
+        self.page = build_conversations(settings, store, MediaStore(world.folder), served, [note, pay])
         self.page.models.connect = world.connect  # type: ignore[method-assign]
         self._leases = asyncio.create_task(self.page.live_runs.keep_leases(store))
         self._asked = set[asyncio.Future[None]]()
@@ -175,10 +178,20 @@ _WORLDS = WeakKeyDictionary[asyncio.AbstractEventLoop, "World"]()
 @tool
 async def note(text: str) -> str:
     """Note a text."""
+    return await _noted(text)
+
+
+async def _noted(text: str) -> str:
     world = _WORLDS[asyncio.get_running_loop()]
     world.called[text] += 1
     await asyncio.sleep(world.rng.choice((0, 0.2, 5)))
     return f"noted {text}"
+
+
+@tool(needs_approval=True)
+async def pay(text: str) -> str:
+    """Pay, if the visitor allows it."""
+    return await _noted(text)
 
 
 class World:
@@ -190,9 +203,9 @@ class World:
         self._storage = MemoryStorage(self.now)
         self.store = KeyValueStore(self._storage)
         self.called = Counter[str]()
-        self.stored = dict[str, set[str]]()
-        """The texts of the messages that were acknowledged, by conversation."""
-
+        self.allowed = Counter[str]()
+        """How often the visitor has allowed a call: a call whose process was lost is asked about again."""
+        self.models = list[PartsModel]()
         _WORLDS[asyncio.get_running_loop()] = self
         self.processes = [Process(self) for _ in range(2)]
         self.gone = list[Process]()
@@ -204,7 +217,9 @@ class World:
     async def connect(self, _owner: str, model: str | None, *_: Any) -> tuple[Any, bool]:
         """Return a connection to a model that says words which nobody said before."""
         spec = OTHER if model == OTHER.id else SPEC
-        return FakeConnection([self._step() for _ in range(self.rng.randint(1, 3))], spec=spec), False
+        connection = FakeConnection([self._step() for _ in range(self.rng.randint(1, 3))], spec=spec)
+        self.models.append(connection.played)
+        return connection, False
 
     def text(self) -> str:
         return f"w{next(self._words)}; "
@@ -221,7 +236,8 @@ class World:
             items.append(Act("fail"))
         elif fate < 0.4:
             calls = [f"c{next(self._calls)}" for _ in range(rng.randint(1, 2))]
-            return Step([*items, *(Call("note", f'{{"text": "{one}"}}', one) for one in calls)], "tool_call")
+            made = [Call(rng.choice(("note", "note", "pay")), f'{{"text": "{one}"}}', one) for one in calls]
+            return Step([*items, *made], "tool_call")
         return Step(items, rng.choice(("stop", "stop", "stop", "length", None)))
 
     def process(self) -> Process:
@@ -236,6 +252,31 @@ class World:
         self.processes[self.processes.index(old)] = Process(self)
         self.gone.append(old)
         await (old.kill() if self.rng.random() < 0.6 else old.restart())
+
+    def check_runs(self) -> None:
+        """Check that no process goes on for long with an answer that others have ended, and has obeyed a stop."""
+        now, storage = self.now().timestamp(), self._storage
+        for process in self.processes:
+            if process.network.held_until + OBEY_S > asyncio.get_running_loop().time():
+                continue
+            for live in process.page.live_runs._runs.values():
+                item = storage._items[ANN.owner].get(live.conversation_id)
+                run = item.runs.get(live.run_id) if item is not None else None
+                is_over = run is not None and run.ended_at is not None and run.ended_at + OBEY_S < now
+                assert live.run.done or not is_over, "a process writes an answer that others have ended"
+
+    def check_events(self) -> None:
+        """Check the events of each run, and that no model was asked again for what it had begun to say."""
+        for events in self._storage._events.values():
+            values = [json.loads(event) for event in events]
+            ends = [place for place, value in enumerate(values, 1) if value["type"] == "ended"]
+            assert ends == [len(values)], "the end of an answer is not stored once, as its last event"
+            texts = (str(value["content"]) for value in values if value["type"] == "output_text")
+            words = Counter(word for text in texts for word in text.split())
+            assert not words or max(words.values()) == 1, "the events of an answer have a text twice"
+        for model in self.models:
+            for step, before, after in zip(model.steps, model.sent, model.sent[1:], strict=False):
+                assert not step.items or len(before) < len(after), "a model was asked again after its text"
 
     def has_later_run(self, conversation: str, run: str) -> bool:
         """Return True if an answer has begun in the conversation after the end of this run."""
@@ -269,21 +310,27 @@ class Page:
     async def visit(self) -> None:
         """Send messages, stop, retry, edit and continue, while processes go."""
         for _ in range(self._world.rng.randint(1, 4)):
-            await self.act()
+            is_shown_twice = self.conversation is not None and self._world.rng.random() < 0.15
+            await asyncio.gather(*(self.act() for _ in range(1 + is_shown_twice)))
             if self._world.rng.random() < 0.6:
                 await asyncio.sleep(self._world.rng.uniform(0, 6))
                 await self._world.disturb_process()
             await self.finish()
+            if self._world.rng.random() < 0.8:
+                await self._answer_question()
 
     async def act(self) -> None:
         """Do one thing, and stop it perhaps."""
         world, rng = self._world, self._world.rng
-        kind = rng.choice(("send", "send", "send", "retry", "edit", "continue"))
+        kind = rng.choice(("send", "send", "send", "retry", "edit", "continue", "undo"))
         with suppress(*REFUSED):
             if kind == "send" or self.conversation is None:
                 await self._send()
             else:
                 await self._again(kind)
+        if self.conversation is not None and rng.random() < 0.25:
+            await asyncio.sleep(rng.uniform(0, 3))
+            await self._steer()
         if rng.random() < 0.3:
             await asyncio.sleep(rng.uniform(0, 5))
             with suppress(*REFUSED):
@@ -293,17 +340,58 @@ class Page:
         running = await process.answer(process.page.running.get(self.conversation, ANN.owner))
         if running is not None:
             await process.answer(running.stop())
+            if isinstance(running, LiveRun) and not process.network.is_cut:
+                await asyncio.sleep(OBEY_S)
+                assert running.run.done, "a stopped answer goes on"
             self._stopped.update([running.run_id] if isinstance(running, StoredRun) and not running.is_ended else [])
 
-    async def _send(self) -> None:
-        """Send one message until it is acknowledged, perhaps twice at once, always with the same id."""
+    async def _steer(self) -> None:
+        """Send the running answer a message, and send it as the next one if that answer does not take it."""
+        text, id_, process = self._world.text(), self._new_id(), self._world.process()
+        with suppress(*REFUSED):
+            if await process.answer(process.page.steer(ANN, self.conversation or "", text, MessageId(id_))):
+                self.texts.add(text)
+                if self._world.rng.random() < 0.7:
+                    return  # else the page has not heard it
+        with suppress(*REFUSED):
+            await self._send(text, id_)
+
+    async def _answer_question(self) -> None:
+        """Allow or refuse what a suspended answer asks, perhaps on two pages at once, until it is answered."""
         world = self._world
-        text, id_, others = world.text(), f"{world.rng.getrandbits(128):032x}", None
-        if world.rng.random() < 0.3:
+        for _ in range(TRIES):
+            if self.conversation is None:
+                return
+            conversation = await world.store.get(self.conversation, owner=ANN.owner)
+            entries = await world.store.history(conversation)
+            if not conversation.pending or entries[-1].note.ended != "suspended":
+                return
+            reply, asked = world.rng.choice(("Allow", "Allow", "Refuse")), entries[-1].note.run_id
+            pages = [world.process() for _ in range(world.rng.choice((1, 2)))]
+            world.allowed.update(conversation.pending if reply == "Allow" else ())
+            questions = [QuestionId(asked, call) for call in conversation.pending]
+            for question in questions:
+                choices = Choices(tools=True)
+                given = [one.answer(one.page.answer(ANN, conversation.id, reply, choices, question)) for one in pages]
+                for one in await asyncio.gather(*given, return_exceptions=True):
+                    if isinstance(one, BaseException) and not isinstance(one, REFUSED):
+                        raise one
+            if world.rng.random() < 0.3:
+                await world.disturb_process()
+            await self.finish()
+
+    def _new_id(self) -> str:
+        return f"{self._world.rng.getrandbits(128):032x}"
+
+    async def _send(self, text: str = "", id_: str = "") -> None:
+        """Send one message until it is acknowledged, perhaps twice at once, always with the same id."""
+        world, others, is_new = self._world, None, not id_
+        text, id_ = text or world.text(), id_ or self._new_id()
+        if is_new and world.rng.random() < 0.3:
             others = OtherModels([Choices(model="other", tools=True)], each_from_own=world.rng.random() < 0.5)
         for number in range(TRIES):
             at_once = 2 if world.rng.random() < 0.1 else 1
-            ids = [MessageId(id_, again=number > 0 or place > 0) for place in range(at_once)]
+            ids = [MessageId(id_, again=not is_new or number > 0 or place > 0) for place in range(at_once)]
             sent = [
                 process.answer(self._sent(process.page, text, one, others))
                 for one in ids
@@ -323,7 +411,8 @@ class Page:
         if found := await page.find_sent(ANN.owner, self.conversation, message):
             return found
         live = await page.send(ANN, self.conversation, {"text": text}, Choices(tools=True), None, message, others)
-        assert live is not None
+        if live is None or live.resumed:  # the text is a reply to a question, which is not stored before its result
+            raise Conflict("a reply")
         return live.conversation_id
 
     async def _again(self, kind: str) -> None:
@@ -338,6 +427,8 @@ class Page:
         match kind:
             case "retry":
                 await process.answer(page.retry(ANN, conversation.id, asked[-1].id, choices))
+            case "undo":
+                await process.answer(page.undo(ANN.owner, conversation.id, asked[-1].id))
             case "edit":
                 await process.answer(page.edit(ANN, conversation.id, world.rng.choice(asked).id, text, choices))
                 self.texts.add(text)
@@ -367,6 +458,7 @@ class Page:
         world, last = self._world, ""
         for _ in range(MOST_LOOKS):
             process = world.process()
+            world.check_runs()
             with suppress(*REFUSED):
                 running = await process.answer(process.page.running.get(self.conversation, ANN.owner))
                 if running is None:
@@ -451,7 +543,10 @@ async def _played(seed: int, folder: Path) -> int:
     for page in pages:
         if page.conversation is not None:
             await _check(world, page)
-    assert not {call: times for call, times in world.called.items() if times > 1}, "a tool was called twice"
+    world.check_events()
+    assert not {call: times for call, times in world.called.items() if times > max(1, world.allowed[call])}, (
+        "a tool was called twice"
+    )
     for process in world.gone:
         process.network.release()
     for process in [*world.gone, *world.processes]:
@@ -463,8 +558,9 @@ async def _check(world: World, page: Page) -> None:
     """Check the laws of one conversation."""
     conversation = await world.store.get(page.conversation or "", owner=ANN.owner)
     entries = await world.store.entries(conversation)
-    asked = [_prompt_of(entry) for entry in entries]
-    assert page.texts <= {*asked}, "an acknowledged message was lost"
+    given = {str(getattr(part, "content", "")) for entry in entries for part in entry.message.parts}
+    unsaid = {text for text in page.texts if not any(text.strip() in one for one in given)}
+    assert not unsaid, f"an acknowledged message was lost: {unsaid}"
     lost = world.stored_words(conversation.id) - {word for entry in entries for word in _said(entry)}
     assert not lost, f"text that the store had was lost: {lost}"
     parents = {entry.parent_id for entry in entries}
