@@ -377,7 +377,7 @@ class Conversations:
                 raise InputError(_("Compare two to {most} different models.", most=MOST_MODELS))
             all_parts = [await parts_of(place, permit) for place, permit in enumerate(permits)]
             if conversation.revision:  # reading files can take minutes, in which the chat can go on elsewhere
-                conversation = await self.store.get(conversation.id, owner=conversation.owner)
+                conversation = await self._idle(conversation.owner, conversation.id)
             begins = await begins_in(conversation, models)
             ids = MessageId(message.value or new_id()).for_models(len(models))
             shared = SharedConversation(conversation, begins)
