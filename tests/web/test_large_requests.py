@@ -62,6 +62,8 @@ from tests.support.waiting import until
 SERVER = Config(rate=0, max_model_len=1_000_000)
 MOST_SECONDS = 0.05
 """The most processor time of one step of the event loop."""
+MOST_OF_A_CHAT = MOST_SECONDS / 2
+"""The same for a stored chat, which is half as large as it can be."""
 SLOW_BODIES = {
     "nulls": b"[" + b"null," * (MAX_BODY // 5),
     "lists": b"[" + b"[]," * (MAX_BODY // 3),
@@ -397,7 +399,7 @@ async def test_no_route_holds_the_loop(tmp_path: Path) -> None:
 
 TEXT = "\ufdfa word *of* `it` $x$ [1] <b>\n" * 40_000
 LOOKUP = [
-    (ToolCallPart("look", {"at": "x" * 100}, f"{n}"), ToolReturnPart("look", "found", f"{n}")) for n in range(2000)
+    (ToolCallPart("look", {"at": "x" * 100}, f"{n}"), ToolReturnPart("look", "found", f"{n}")) for n in range(1000)
 ]
 LARGE_CHATS: dict[str, Callable[[], list[ModelMessage]]] = {
     "many messages": lambda: [prompt("Asked."), ModelResponse([TextPart("Answered.")])] * 4000,
@@ -505,7 +507,7 @@ async def test_no_route_of_a_large_chat_holds_the_loop(
         for method, path in sorted(routes, key=order_of_stored):
             for query, entry in product(LOOKS.get(path, [""]), range(2 if "{entry}" in path else 1)):
                 steps = list[tuple[float, str]]()
-                while len(steps) < 3 and (not steps or steps[-1][0] > MOST_SECONDS):  # a busy machine can be slow
+                while len(steps) < 3 and (not steps or steps[-1][0] > MOST_OF_A_CHAT):  # a busy machine can be slow
                     if was_changed:
                         conversation, token, asked_in = await stored_chat(chats.store, owner, messages())
                     parts = request_to_stored(method, path, conversation, token, asked_in[entry])
@@ -515,7 +517,7 @@ async def test_no_route_of_a_large_chat_holds_the_loop(
                         was_changed = method not in ("GET", "HEAD") and answer.status < 400
                         await until(lambda: not chats.live_runs.count)
                     steps += longest
-                if min(steps)[0] > MOST_SECONDS:
+                if min(steps)[0] > MOST_OF_A_CHAT:
                     slow.append(f"{method} {path}?{query}: {min(steps)[0]:.3f} s in {min(steps)[1][:200]}")
     assert not slow, "\n".join(slow)
     assert sum(count for status, count in statuses.items() if status < 400) > 25

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -86,13 +87,12 @@ async def test_sentence_is_spoken_with_key_and_voice_of_the_owner(
     assert server.url not in json.dumps(about)
 
 
-@pytest.mark.parametrize("what", ["error", "page", "long"])
-async def test_what_is_no_short_sound_is_one_sentence(what: str, tmp_path: Path) -> None:
+async def test_what_is_no_short_sound_is_one_sentence(tmp_path: Path) -> None:
     with running(Config(speak=spoken_of)) as server:
         async with page_of(tmp_path, server) as page:
-            answer = await page.say(what)
-    assert answer.status == 502
-    assert json.loads(answer.text) == {"detail": "The server that speaks has failed."}
+            answers = [await page.say(what) for what in ("error", "page", "long")]
+    assert [answer.status for answer in answers] == [502] * 3
+    assert [json.loads(answer.text) for answer in answers] == [{"detail": "The server that speaks has failed."}] * 3
 
 
 async def test_client_that_hangs_up_ends_the_speech(tmp_path: Path) -> None:
@@ -167,13 +167,13 @@ ODD = [b"", b"[]", b"{", b'{"text": 1}', b'{"text": " "}', b'{"text": "a", "voic
 ODD += [json.dumps({"text": "a" * (MOST_CHARACTERS + 1)}).encode(), b'{"text": "%s"}' % (b"a" * 20_000)]
 
 
-@pytest.mark.parametrize("body", ODD, ids=[f"{number}" for number in range(len(ODD))])
-async def test_odd_bodies_reach_no_server(body: bytes, tmp_path: Path) -> None:
+async def test_odd_bodies_reach_no_server(tmp_path: Path) -> None:
     with running(Config(speak=spoken_of)) as server:
         async with page_of(tmp_path, server) as page:
-            answers = [await page.ask("POST", path, body) for path in ("/speech", "/dictation")]
+            paths = product(("/speech", "/dictation"), ODD)
+            statuses = {(path, body): (await page.ask("POST", path, body)).status for path, body in paths}
             assert (await page.say("\ud800 odd")).status == 200, "half a character is spoken as a sign"
-    assert [answer.status for answer in answers] == [400, 400]
+    assert {one: status for one, status in statuses.items() if status != 400} == {}
     assert len(server.server.spoken) == 1
 
 
