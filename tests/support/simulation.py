@@ -442,17 +442,24 @@ class Page:
             if self.conversation is None or not (run := await self._ended_run()):
                 return
             assert run not in self._stopped, "a stopped answer goes on"
-            asked = [self._world.process() for _ in range(self._world.rng.choice((1, 1, 2)))]
-            rest = [one.answer(one.page.finish_lost(ANN, self.conversation, run)) for one in asked]
-            found = await asyncio.gather(*rest, return_exceptions=True)
-            for one in found:
-                if isinstance(one, BaseException) and not isinstance(one, REFUSED):
-                    raise one
-            is_begun = any(not isinstance(one, BaseException) for one in found)
-            if self._world.is_calm and not is_begun:
-                assert self._world.has_later_run(self.conversation, run), (
-                    f"nobody writes the rest of an answer: {found}"
-                )
+            found = await self._ask_for_rest(self.conversation, run)
+            for _ in range(TRIES):
+                if any(isinstance(one, LiveRun) for one in found) or self._world.has_later_run(self.conversation, run):
+                    break
+                await asyncio.sleep(1)  # the lost process can be one that does not know it yet
+                found = await self._ask_for_rest(self.conversation, run)
+            else:
+                assert not self._world.is_calm, f"nobody writes the rest of an answer: {found}"
+
+    async def _ask_for_rest(self, conversation: str, run: str) -> Sequence[object]:
+        """Ask one or two processes at once for the rest of an answer. Return the answers and refusals."""
+        asked = [self._world.process() for _ in range(self._world.rng.choice((1, 1, 2)))]
+        rest = [one.answer(one.page.finish_lost(ANN, conversation, run)) for one in asked]
+        found = await asyncio.gather(*rest, return_exceptions=True)
+        for one in found:
+            if isinstance(one, BaseException) and not isinstance(one, REFUSED):
+                raise one
+        return found
 
     async def _ended_run(self) -> str:
         """Return the id of the run whose rest a page may ask for, or ""."""
