@@ -203,8 +203,6 @@ class World:
         self._storage = MemoryStorage(self.now)
         self.store = KeyValueStore(self._storage)
         self.called = Counter[str]()
-        self.allowed = Counter[str]()
-        """How often the visitor has allowed a call: a call whose process was lost is asked about again."""
         self.models = list[PartsModel]()
         _WORLDS[asyncio.get_running_loop()] = self
         self.processes = [Process(self) for _ in range(2)]
@@ -369,7 +367,6 @@ class Page:
                 return
             reply, asked = world.rng.choice(("Allow", "Allow", "Refuse")), entries[-1].note.run_id
             pages = [world.process() for _ in range(world.rng.choice((1, 2)))]
-            world.allowed.update(conversation.pending if reply == "Allow" else ())
             questions = [QuestionId(asked, call) for call in conversation.pending]
             for question in questions:
                 choices = Choices(tools=True)
@@ -552,9 +549,7 @@ async def _played(seed: int, folder: Path) -> int:
         if page.conversation is not None:
             await _check(world, page)
     world.check_events()
-    assert not {call: times for call, times in world.called.items() if times > max(1, world.allowed[call])}, (
-        "a tool was called twice"
-    )
+    assert not {call: times for call, times in world.called.items() if times > 1}, "a tool was called twice"
     for process in world.gone:
         process.network.release()
     for process in [*world.gone, *world.processes]:

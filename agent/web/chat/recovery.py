@@ -162,7 +162,8 @@ async def end_lost_run(store: HistoryStore, run: UnfinishedRun) -> None:
     else:
         others = (end for end in whole.branches if end != conversation.head_id)
         is_shown = conversation.head_id == whole.head_id
-        after = replace(whole, head_id=entry.id) if is_shown else replace(whole, branches=(*others, entry.id))
+        shown = replace(whole, head_id=entry.id, pending=())
+        after = shown if is_shown else replace(whole, branches=(*others, entry.id))
         await store.save(after, [entry], last)
     log.info("the answer %s was lost with its process and has been ended", run.run_id)
 
@@ -201,12 +202,25 @@ def _text_of(
     parts = partial_answer([event for event in events if event.number > run.saved])
     # Without text, only an ending that says more than that there is none is worth a message.
     says_more = ending is not NO_ENDING and newest is not None and isinstance(newest.message, ModelRequest)
-    if newest is None or not _follows(newest.note, run, events) or not (parts or says_more):
+    if newest is None:
+        return None
+    is_answered = bool(conversation.pending) and _is_answered(newest.note, events)
+    if not is_answered and not (_follows(newest.note, run, events) and (parts or says_more)):
         return None
     message = ModelResponse(parts=parts, state="interrupted")
     tokens = Timings(output_tokens=estimate_tokens([part.content for part in parts]), estimated=True)
     note = replace(ending, run_id=run.run_id, model=newest.note.model, timings=tokens, at=now())
     return Entry(parent_id=conversation.head_id, message=message, note=note)
+
+
+def _is_answered(newest: Note, events: Sequence[RunEvent]) -> bool:
+    """Return True if the run had the answers to the questions of the newest message.
+
+    The calls that were allowed may have been made. Nobody is asked about them again, so that none is made twice.
+    """
+    request = request_of(events)
+    is_resumed = request is not None and request.resumed and "continues" not in events[0].value
+    return is_resumed and newest.ended == "suspended"
 
 
 def _follows(newest: Note, run: UnfinishedRun, events: Sequence[RunEvent]) -> bool:
