@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import expect
@@ -15,7 +14,7 @@ from pydantic_ai.messages import BinaryContent, ModelRequest, UserPromptPart
 from agent.errors import HistoryError, Limited
 from agent.files.references import references_in
 from agent.files.store import MediaStore
-from agent.history import Conversation, Entry, Note
+from agent.history import Conversation, Note
 from agent.history.key_value import KeyValueRetention
 from agent.history.memory import MemoryStore
 from agent.settings import PublicSettings
@@ -42,11 +41,11 @@ class StickyStore(MemoryStore):
         self.on_choice: Callable[[], Awaitable[object]] | None = None
         self.retention = StickyRetention(self._storage, self.stuck)
 
-    async def find(self, conversation: Conversation, **wanted: Any) -> Sequence[Entry]:
+    async def following(self, conversation: Conversation, entry_id: str | None) -> Sequence[str]:
         call, self.on_choice = self.on_choice, None
         if call is not None:
             await call()
-        return await super().find(conversation, **wanted)
+        return await super().following(conversation, entry_id)
 
 
 @dataclass(frozen=True)
