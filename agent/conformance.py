@@ -147,6 +147,13 @@ class Answer:
             if choice.get("finish_reason") is not None:
                 yield "finish", choice["finish_reason"], event
 
+    @property
+    def counted(self) -> int:
+        """The tokens of the answer by the server's count, or the most that were asked for if it has none."""
+        usages = [cast(Json, event.value["usage"]) for event in self.events if event.value and event.value.get("usage")]
+        tokens = usages[-1].get("completion_tokens") if usages else None
+        return tokens if isinstance(tokens, int) else self.tokens
+
     def joined(self, kind: str) -> str:
         return "".join(content for one, content, _ in self.deltas() if one == kind and isinstance(content, str))
 
@@ -345,7 +352,8 @@ def _finish(streams: Sequence[Answer]) -> Outcome:
             return _broken(f"{said}, which clients do not know", event.raw)
         if reason in ("stop", "tool_calls") and (reason == "tool_calls") != bool(one.calls()):
             return _broken(f"{said}, {'although a tool is called' if one.calls() else 'but no call came'}", event.raw)
-        if one.tokens == CUT_TOKENS and reason == "stop" and re.search(r"\d", one.joined("text")):
+        is_whole = one.counted < CUT_TOKENS  # the model has stopped by itself
+        if one.tokens == CUT_TOKENS and reason == "stop" and not is_whole and re.search(r"\d", one.joined("text")):
             return _broken(f"{said}, although the answer is cut at its max_tokens, or they are ignored", event.raw)
         shown.add(str(reason))
     return "ok", f"seen: {', '.join(sorted(shown))}", ""

@@ -1,5 +1,6 @@
 """The checks of streams find each law that a server breaks, show where, and call nothing ok that they did not see."""
 
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ EMOJI = "👩\u200d🚀 你好 é 🎉"
 HEALTHY = {
     THINK[-1]["content"]: "!reasoning 7 has no divisors. !text Yes.",
     REPEAT[-1]["content"]: f"!text {EMOJI}",
-    COUNT[-1]["content"]: '!json [{"content": "1, 2, 3"}, {"finish": "length"}]',
+    COUNT[-1]["content"]: f"!json {json.dumps([*({'content': f'{n} '} for n in range(8)), {'finish': 'length'}])}",
     WRITE[-1]["content"]: "!tokens 2000 hold 60 nobody",
     CALL[-1]["content"]: '!tool current_time {"zone": "Europe/Paris"} !text It is 12:30.',
 }
@@ -226,6 +227,12 @@ def test_command_needs_a_server(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert "cannot be reached" in capsys.readouterr().err
     assert told(monkeypatch, f"http://127.0.0.1:{free_port()}", "--model", "Qwen/Qwen3-8B") == 1
     assert "does not stream" in capsys.readouterr().err
+
+
+async def test_model_that_stops_by_itself_breaks_no_law() -> None:
+    """A small model can count to one."""
+    with serving(scripts={COUNT[-1]["content"]: "!text 1"}) as server:
+        assert with_state(await found(server), "broken") == set()
 
 
 @pytest.mark.slow
