@@ -172,6 +172,9 @@ def test_visit_is_light(app: App, visit: Visit) -> None:
     parts = [name for name in sizes if re.fullmatch(r"[\w.]+-[\w-]{8}\.(js|css)", name)]
     page = httpx.get(app.url).text
     assert not [name for name in parts if f'/{name}"' not in page], "Gradio loads it late: adapt `later_parts`"
+    [joined] = re.findall(r"assets/gradio-\w+\.css", page)
+    others = re.findall(r"@import|url\((?![\"']?(?:data:|#))", httpx.get(f"{app.url}/{joined}").text)
+    assert not others, "joined styles would look for these files elsewhere"
     unwanted = [name for name in sizes if re.match("hls-|MinimalAudioPlayer-|Video-|JSON-", name) or name in LAZY_FILES]
     assert not unwanted, "Gradio's players and viewers, and modules that are loaded when they are used"
 
