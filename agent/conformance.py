@@ -147,11 +147,15 @@ class Answer:
             if choice.get("finish_reason") is not None:
                 yield "finish", choice["finish_reason"], event
 
+    def usage(self) -> tuple[Json, Event] | None:
+        """Return the last usage with its event, or None if the server tells none."""
+        found = [(cast(Json, one.value["usage"]), one) for one in self.events if one.value and one.value.get("usage")]
+        return found[-1] if found else None
+
     @property
     def counted(self) -> int:
         """The tokens of the answer by the server's count, or the most that were asked for if it has none."""
-        usages = [cast(Json, event.value["usage"]) for event in self.events if event.value and event.value.get("usage")]
-        tokens = usages[-1].get("completion_tokens") if usages else None
+        tokens = found[0].get("completion_tokens") if (found := self.usage()) else None
         return tokens if isinstance(tokens, int) else self.tokens
 
     def joined(self, kind: str) -> str:
@@ -361,10 +365,9 @@ def _finish(streams: Sequence[Answer]) -> Outcome:
 
 def _usage(streams: Sequence[Answer]) -> Outcome:
     for one in streams:
-        found = [(cast(Json, e.value["usage"]), e) for e in one.events if e.value and e.value.get("usage")]
-        if not found:
+        if (found := one.usage()) is None:
             return _broken("no usage comes", one.last)
-        usage, event = found[-1]
+        usage, event = found
         prompt, answer, total = (usage.get(f"{name}_tokens") for name in ("prompt", "completion", "total"))
         if not (isinstance(prompt, int) and isinstance(answer, int) and prompt > 0 and answer > 0):
             return _broken("the tokens of the prompt or of the answer are missing", event.raw)

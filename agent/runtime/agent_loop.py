@@ -677,11 +677,13 @@ class AgentLoop:
         try:
             await self.messages.append(message, self.results.note())
         except BaseException:
-            if all(one is not message for one in self.messages.messages[-1:]):  # a cancelled write can have ended
-                if isinstance(message, ModelResponse):
-                    self._last = finalize(message, state="interrupted")
-                elif any(isinstance(part, ToolReturnPart) for part in message.parts):
-                    self._last = message
+            messages = self.messages.messages
+            if messages and messages[-1] is message:
+                pass  # a write that was cancelled has ended
+            elif isinstance(message, ModelResponse):
+                self._last = finalize(message, state="interrupted")
+            elif any(isinstance(part, ToolReturnPart) for part in message.parts):
+                self._last = message
             raise
         if observers := self._stream.observers:
             observers(StateSnapshot(self.messages.lazy_context()))

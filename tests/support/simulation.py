@@ -252,13 +252,13 @@ class World:
         await (old.kill() if self.rng.random() < 0.6 else old.restart())
 
     def check_runs(self) -> None:
-        """Check that no process goes on for long with an answer that others have ended, and has obeyed a stop."""
-        now, storage = self.now().timestamp(), self._storage
+        """Check that no process goes on for long with an answer that others have ended."""
+        now = self.now().timestamp()
         for process in self.processes:
             if process.network.held_until + OBEY_S > asyncio.get_running_loop().time():
                 continue
             for live in process.page.live_runs._runs.values():
-                item = storage._items[ANN.owner].get(live.conversation_id)
+                item = self._storage._items[ANN.owner].get(live.conversation_id)
                 run = item.runs.get(live.run_id) if item is not None else None
                 is_over = run is not None and run.ended_at is not None and run.ended_at + OBEY_S < now
                 assert live.run.done or not is_over, "a process writes an answer that others have ended"

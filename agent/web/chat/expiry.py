@@ -267,8 +267,9 @@ async def delete_unused(
     `conversations` are all that the owner had, see `RetentionStore.erase_unused`. Files stay that no message names and
     that are new, because the message may just be on its way. Raises `HistoryError`.
     """
-    references, has_files = list[str](), await _has_files(media, owner)
-    for conversation in conversations if has_files else ():  # no message is decoded
+    references = list[str]()
+    named = conversations if await _has_files(media, owner) else ()
+    for conversation in named:  # no message is decoded
         references.append(reference_of(conversation.id))
         with suppress(HistoryError):  # a damaged conversation
             references += [reference_of(conversation.id, id_) for id_ in await store.following(conversation, None)]

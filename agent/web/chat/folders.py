@@ -95,7 +95,7 @@ class Folders:
     async def _change(self, owner: str, change: Callable[[Sequence[Folder]], Sequence[Folder]]) -> Sequence[Folder]:
         for _attempt in range(ATTEMPTS):
             try:
-                document = await self._store.get(folders_id(owner), owner=folders_owner(owner))
+                document = await _document(self._store, owner)
             except NotFound:
                 document = Conversation(id=folders_id(owner), owner=folders_owner(owner))
             folders, until = tuple(change(document.folders)), self._periods.until(owner, running=False)
@@ -108,13 +108,17 @@ class Folders:
 async def kept_folder(store: HistoryStore, owner: str, folder_id: str, until: datetime | None) -> Folder:
     """Return one folder. From now on, the folders are kept until then at least. Raises `NotFound`."""
     try:
-        document = await store.get(folders_id(owner), owner=folders_owner(owner))
+        document = await _document(store, owner)
     except NotFound as error:
         raise NotFound(NO_FOLDER) from error
     folder = found_in(document.folders, folder_id)
     if until is not None and (document.expires_at is None or until - document.expires_at > RENEWED):
         await store.retention.set_expiry(document, until)
     return folder
+
+
+async def _document(store: HistoryStore, owner: str) -> Conversation:
+    return await store.get(folders_id(owner), owner=folders_owner(owner))
 
 
 async def reserve_folder(quota: StorageQuota, visitor: Visitor, *texts: str) -> None:

@@ -104,12 +104,12 @@ class LostRuns:
         return 0
 
     def _is_lost(self, run: UnfinishedRun) -> bool:
-        is_ended_here = run.run_id in self._ended_here
-        if not (run.is_lost or is_ended_here) or self._is_written_here(run.conversation_id):
+        is_written_here = self._is_written_here(run.conversation_id)
+        if run.run_id in self._ended_here and not is_written_here:
+            return True
+        if not run.is_lost or is_written_here:
             self._expired.pop(run.run_id, None)
             return False
-        if is_ended_here:
-            return True
         if len(self._expired) > REMEMBERED:  # of runs that others have ended
             self._expired.clear()
         lease, found_at = self._expired.get(run.run_id, (None, 0.0))
@@ -161,9 +161,10 @@ async def end_lost_run(store: HistoryStore, run: UnfinishedRun) -> None:
         await store.runs.append(last)
     else:
         others = (end for end in whole.branches if end != conversation.head_id)
-        is_shown = conversation.head_id == whole.head_id
-        shown = replace(whole, head_id=entry.id, pending=())
-        after = shown if is_shown else replace(whole, branches=(*others, entry.id))
+        if conversation.head_id == whole.head_id:
+            after = replace(whole, head_id=entry.id, pending=())
+        else:
+            after = replace(whole, branches=(*others, entry.id))
         await store.save(after, [entry], last)
     log.info("the answer %s was lost with its process and has been ended", run.run_id)
 

@@ -60,7 +60,7 @@ SENTENCES = {
     431: "The request has too many headers.",
     500: _("Something went wrong."),
 }
-"""What is said of a refused request. The marked sentences reach visitors, and are translated then."""
+"""The sentence on a refused request, by status. The marked ones reach visitors, and are translated for them."""
 
 _AMBIGUOUS = re.compile(r"//|\\|[\x00-\x1f\x7f]|/\.{1,2}(/|$)")
 # One node of a JSON text, with what stands before it.
