@@ -71,7 +71,7 @@ test: .venv/.dev $(PEERS)
 	@.ci/chromium
 	.venv/bin/python -m pytest -n $(or $(WORKERS),3) --rerun-alone -m 'not full and not vllm and not container and not s3' $(TESTS)
 
-test-fast: .venv/.dev
+test-fast: .venv/.dev $(PEERS)
 	.venv/bin/python -m pytest -n $(or $(WORKERS),2) --hypothesis-profile quick \
 	  -m 'not full and not browser and not slow and not weights and not vllm and not container and not s3' $(TESTS)
 

@@ -66,12 +66,22 @@ async def test_last_ratings_reach_the_dataset(
         [turn] = json.loads((await asked(app, "GET", chat, "format=blocks", **about)).text)["turns"]
         body = b'{"good": true, "reason": "Short."}'
         assert (await asked(app, "POST", f"{chat}/messages/{turn['id']}/rating", body=body, **about)).status == 204
-        assert hub.seen("POST /api/repos/create")
     [row] = map(json.loads, rows_of(hub))
     assert (row["rating"], row["reason"], "message" in row) == ("good", "Short.", False)
     assert hub.datasets[NAME].private
     [file] = (tmp_path / "app" / "ratings-dataset").glob("*.jsonl")
     assert json.loads(file.read_text()) == row
+
+
+async def test_process_that_ends_before_its_first_push_pushes(hub: Hub, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"rating": "good"}\n')
+    await RatingsDataset(NAME, tmp_path).aclose()
+    assert rows_of(hub) == ['{"rating": "good"}']
+
+
+async def test_process_without_ratings_asks_no_hub(hub: Hub, tmp_path: Path) -> None:
+    await RatingsDataset(NAME, tmp_path).aclose()
+    assert hub.asked == []
 
 
 async def test_failed_hub_loses_no_rating(hub: Hub, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

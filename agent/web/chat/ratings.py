@@ -38,6 +38,7 @@ PUSH_MINUTES, RETRY_SECONDS = 5.0, 60.0
 HUB_SECONDS, LAST_SECONDS = 10.0, 5.0
 """The longest wait for an answer of the hub, and for the last push when the app ends."""
 HUB = Threads("hub", 1)
+PATTERN = "*.jsonl"
 
 log = logging.getLogger(__name__)
 
@@ -69,17 +70,20 @@ class RatingsDataset:
                 await self._sleep(RETRY_SECONDS)
 
     async def aclose(self) -> None:
-        """Push the last ratings. It takes `LAST_SECONDS` at most."""
-        if self._scheduler is None:
+        """Push the last ratings, also if `run` did not get far enough to push. It takes `LAST_SECONDS` at most."""
+        if self._scheduler is None and not any(self._folder.glob(PATTERN)):
             return
         try:
             async with asyncio.timeout(LAST_SECONDS):
+                if self._scheduler is None:
+                    self._scheduler = await HUB.run(self._begin)
                 trigger = cast("Callable[[], Future[object]]", self._scheduler.trigger)  # pyright: ignore[reportUnknownMemberType]
                 await asyncio.wrap_future(trigger())
         except Exception as error:
             log.warning("the last ratings were not pushed; a start with the same folder pushes them: %r", error)
         finally:
-            self._scheduler.stop()
+            if self._scheduler is not None:
+                self._scheduler.stop()
 
     def _begin(self) -> "CommitScheduler":
         import httpx2
@@ -95,7 +99,7 @@ class RatingsDataset:
             private=True,
             folder_path=self._folder,
             every=self._minutes,
-            allow_patterns="*.jsonl",
+            allow_patterns=PATTERN,
             hf_api=HfApi(endpoint=os.environ.get("HF_ENDPOINT"), token=token),
         )
 
