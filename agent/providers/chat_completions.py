@@ -409,6 +409,8 @@ class _CompletionStream(OpenAIStreamedResponse):
             if piece := self._samples.take(sound):
                 yield cast(ModelResponseStreamEvent, piece)
         if self._is_over:
+            if piece := self._samples.take(b"", is_whole=True):
+                yield cast(ModelResponseStreamEvent, piece)
             yield from self._end_text()
             self._content_generation += 1
             yield self._parts_manager.handle_part(vendor_part_id=None, part=FilePart(sound_of(bytes(self._sound))))
@@ -486,9 +488,13 @@ class _CompletionStream(OpenAIStreamedResponse):
         call.id, call.name = call.id or delta.id or "", call.name or name
 
 
-_PACKED = (b"OggS", b"fLaC", b"ID3")
+_PACKED = ("audio/ogg", "audio/flac", "audio/mpeg")
 LONGEST_HEAD = 4096
-"""Bytes in which the samples of a WAV file begin."""
+"""Bytes in which the samples of a WAV file begin, and the first two frames of an MP3."""
+MP3_KBITS = (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320)
+MP3_KBITS_LOW = (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)
+MP3_RATES = (44_100, 48_000, 32_000)
+"""The bit rates of MPEG 1 and of MPEG 2, and the sample rates of MPEG 1, by their numbers in the head of a frame."""
 SAMPLES_A_SECOND = 24_000
 """Of sound without a head, as OpenAI sends it: one channel of 16 bits."""
 
@@ -509,27 +515,57 @@ def _files(data: bytes) -> Iterator[bytes]:
         data = data[end:]
 
 
+def _is_mp3_frame(head: bytes) -> bool:
+    return len(head) >= 4 and head[0] == 0xFF and head[1] & 0xE6 == 0xE2
+
+
+def _frame_bytes(head: bytes) -> int:
+    """Return the length of an MP3 frame with this head, 0 if it has none. See ISO/IEC 11172-3 and 13818-3."""
+    if not _is_mp3_frame(head) or head[2] >> 4 == 15 or head[2] >> 2 & 3 == 3:
+        return 0
+    version = {3: 1, 2: 2, 0: 4}.get(head[1] >> 3 & 3, 0)  # MPEG 1, 2 and 2.5: by how much the sample rate is lower
+    if not version:
+        return 0
+    kbits = (MP3_KBITS if version == 1 else MP3_KBITS_LOW)[head[2] >> 4]
+    samples = 144 if version == 1 else 72
+    return samples * kbits * 1000 // (MP3_RATES[head[2] >> 2 & 3] // version) + (head[2] >> 1 & 1)
+
+
+def _packed_type(data: bytes) -> str:
+    """Return the media type of a sound that is packed, "" for one of samples.
+
+    Samples can begin as the frame of an MP3 does, so a second frame must follow the first.
+    """
+    kind = detect_mime(data)
+    if kind == "audio/mpeg" and _is_mp3_frame(data):
+        length = _frame_bytes(data)
+        return kind if length and _is_mp3_frame(data[length:]) else ""
+    return kind if kind in _PACKED else ""
+
+
 class _Samples:
     """The samples in the pieces of a sound, as they come. A sound that is packed, such as MP3, has none."""
 
     def __init__(self) -> None:
+        self.packed: str | None = None
+        """The media type of a sound that is packed, "" for one of samples, None as long as it is not known."""
         self._rate, self._channels, self._rest = SAMPLES_A_SECOND, 1, b""
         self._begun = b""
         """The beginning of the sound, as long as it does not tell the kind."""
-        self._is_packed: bool | None = None
         self._is_wide = True
         """False in a file whose samples have not 16 bits, which is left out."""
 
-    def take(self, data: bytes) -> SoundPiece | None:
-        """Return the samples of the next piece, None if it has no whole one."""
-        if self._is_packed is None:
+    def take(self, data: bytes, *, is_whole: bool = False) -> SoundPiece | None:
+        """Return the samples of the next piece, None if it has no whole one. `is_whole`: no other piece follows."""
+        if self.packed is None:
             data, self._begun = self._begun + data, b""
             is_cut = data.startswith(b"RIFF") and b"data" not in data[: -len("size")]
-            if len(data) < len(b"RIFF") or (is_cut and len(data) < LONGEST_HEAD):
+            is_cut |= _is_mp3_frame(data)
+            if not is_whole and (len(data) < len(b"RIFF") or (is_cut and len(data) < LONGEST_HEAD)):
                 self._begun = data
                 return None
-            self._is_packed = data.startswith(_PACKED)
-        if self._is_packed:
+            self.packed = _packed_type(data)
+        if self.packed:
             return None
         out = self._rest + b"".join(map(self._of_file, _files(data)))
         whole = len(out) // (2 * self._channels) * 2 * self._channels
@@ -548,20 +584,14 @@ class _Samples:
 
 def sound_of(data: bytes) -> BinaryContent:
     """Return the sound of an answer as one file. It comes as WAV files, samples without a head, or another file."""
-    if (kind := detect_mime(data)) and data.startswith(_PACKED):
-        return BinaryContent(data, media_type=kind)
-    out, rate, channels = bytearray(), SAMPLES_A_SECOND, 1
-    for piece in _files(data):
-        try:
-            with wave.open(io.BytesIO(piece)) as file:
-                rate, channels = file.getframerate(), file.getnchannels()
-                out += file.readframes(len(piece)) if file.getsampwidth() == 2 else b""
-        except (wave.Error, EOFError):
-            out += piece
+    samples = _Samples()
+    piece = samples.take(data, is_whole=True) or SoundPiece(b"", SAMPLES_A_SECOND, 1)
+    if samples.packed:
+        return BinaryContent(data, media_type=samples.packed)
     whole = io.BytesIO()
     with wave.open(whole, "wb") as file:
-        file.setparams((channels, 2, rate, 0, "NONE", ""))
-        file.writeframes(bytes(out[: len(out) // (2 * channels) * 2 * channels]))
+        file.setparams((piece.channels, 2, piece.rate, 0, "NONE", ""))
+        file.writeframes(piece.samples)
     return BinaryContent(whole.getvalue(), media_type="audio/wav")
 
 
