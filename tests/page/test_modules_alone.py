@@ -541,6 +541,22 @@ def test_typed_instructions_of_a_folder_stay(page: Page, folder: list[Route]) ->
     expect(undo).to_be_hidden()
 
 
+def test_text_written_while_a_folder_is_stored_stays(page: Page, folder: list[Route]) -> None:
+    page.get_by_role("button", name="Work").last.click()
+    area, save = page.get_by_role("textbox", name=FOLDERS["instructions"]), page.get_by_role("button", name="Save")
+    area.fill("Answer like a pirate.")
+    save.click()
+    held = waited(page, folder)
+    area.fill("Answer like a pirate, in verse.")
+    with page.expect_request(f"{SITE}/folders"):
+        held.fulfill(json={"id": "f1"})
+    save.click()
+    becomes(2, lambda: page.evaluate("true") and len(folder))
+    assert folder[1].request.post_data_json["instructions"] == "Answer like a pirate, in verse."
+    folder[1].fulfill(json={"id": "f1"})
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
 def test_count_beside_a_folder_is_whole_or_missing(page: Page, folder: list[Route]) -> None:
     count = page.locator(".fold small")
     expect(count).to_have_text("1")
@@ -886,6 +902,31 @@ def test_edit_that_is_accepted_late_is_no_draft(page: Page, chat: Callable[..., 
     script.fulfill(script.held[0], {"run": "1"})
     kept = "JSON.parse((dispatchEvent(new Event('pagehide')), sessionStorage.getItem('drafts')) ?? '{}')"
     becomes({}, lambda: page.evaluate(kept))
+
+
+@pytest.mark.gate
+def test_late_edit_leaves_the_other_text_of_its_chat(page: Page, chat: Callable[..., Script]) -> None:
+    edited = "PATCH conversations/c1/messages/Old"
+    script = chat(
+        {
+            "conversations/current": [view("c1", OLD)],
+            "conversations/c1": [view("c1", OLD)],
+            "conversations/c2": [view("c2", turn("Other", "<p>2</p>"))],
+            "GET conversations": [{"pinned": [], "conversations": [{**ROW, "id": "c2"}], "next": None}],
+            "GET conversations/c1/messages/Old/text": [{"message": "Old?"}],
+            edited: [HELD],
+        }
+    )
+    page.get_by_role("textbox", name="Message").fill("Later")
+    page.get_by_role("button", name="Edit").click()
+    page.locator(".edit textarea").fill("Older?")
+    page.locator(".edit textarea").press("Enter")
+    script.wait(lambda: script.held)
+    page.locator("#chats li[data-id=c2] a").click()
+    expect(page.locator("#chat article.answer")).to_have_text("2")
+    script.fulfill(script.held[0], {"run": "1"})
+    kept = "JSON.parse((dispatchEvent(new Event('pagehide')), sessionStorage.getItem('drafts')) ?? '{}')"
+    becomes({"c1": "Later"}, lambda: page.evaluate(kept))
 
 
 @pytest.mark.gate

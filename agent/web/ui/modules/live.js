@@ -234,7 +234,7 @@ const actions = {
   },
   edit: async (id, text) => {
     const chat = shown.conversation, isAccepted = Boolean(await answered(about(id), { text }, "PATCH"));
-    if (isAccepted && shown.conversation !== chat) return dropSent(chat, { text, files: [] }); // it was left meanwhile, and has what was typed as its draft
+    if (isAccepted && shown.conversation !== chat) return dropSent(chat, { text, files: [] }, true); // it was left meanwhile, and has what was typed as its draft
     transcript?.edited(isAccepted);
     if (isAccepted) box()?.focus();
   },
