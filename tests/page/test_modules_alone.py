@@ -354,6 +354,86 @@ def test_rewritten_answer_is_kept_until_it_is_stored(page: Page, load: Callable[
     expect(area).to_be_focused()
 
 
+def test_text_written_while_an_answer_is_stored_stays(page: Page, load: Callable[..., None]) -> None:
+    load("modules/order")
+    page.evaluate("rewrite('Old.', (text) => new Promise((then) => (globalThis.stores = then)))")
+    area, dialog = page.locator("#order textarea"), page.get_by_role("dialog", name="Change the answer")
+    save = dialog.get_by_role("button", name="Save")
+    area.fill("New.")
+    save.click()
+    area.fill("Newer.")
+    page.evaluate("stores(true)")
+    expect(save).to_be_enabled()
+    expect(area).to_have_value("Newer.")
+    save.click()
+    page.evaluate("stores(true)")
+    expect(dialog).to_have_count(0)
+
+
+def test_rating_that_fails_after_its_dialog_is_said(page: Page, load: Callable[..., None]) -> None:
+    load("modules/order")
+    page.evaluate("rate(true, () => new Promise((_, fail) => (globalThis.fails = fail)))")
+    page.get_by_role("dialog").get_by_role("button", name="Send").click()
+    page.keyboard.press("Escape")
+    page.evaluate("fails({ status: 413, message: 'The file is full.' })")
+    expect(page.locator("#hint")).to_have_text("The file is full.")
+
+
+def test_edited_file_changes_no_other_one(page: Page, load: Callable[..., None]) -> None:
+    held = list[Route]()
+    load("modules/shared", "modules/attachments")
+    page.route(f"{SITE}/files/*", lambda route: route.fulfill(body=f"Text of {route.request.url[-5:]}"))
+    page.route(f"{SITE}/gradio_api/upload", lambda route: held.append(route))
+    page.evaluate(
+        """() => {
+          globalThis.files = ["a.txt", "b.txt"].map((path) => ({ path, orig_name: path, url: `/files/${path}` }));
+          editor.value = { text: "", files };
+        }"""
+    )
+    dialog = page.get_by_role("dialog")
+    area, save = dialog.get_by_role("textbox"), dialog.get_by_role("button", name="Save")
+    page.evaluate("openText(files[0])")
+    area.fill("Changed")
+    save.click()
+    waited(page, held)
+    area.press("Escape")
+    page.evaluate("openText(files[1])")
+    area.fill("Text of")
+    held[0].fulfill(json=["changed.txt"])
+    save.click()
+    becomes(2, lambda: page.evaluate("true") and len(held))
+    area.fill("Text of it")
+    held[1].fulfill(json=["other.txt"])
+    expect(save).to_be_enabled()
+    expect(area).to_have_value("Text of it")
+    assert page.evaluate("editor.value.files.map(({ path }) => path)") == ["a.txt", "other.txt"]
+
+
+def test_late_link_is_shown_for_no_other_chat(page: Page, load: Callable[..., None]) -> None:
+    held = list[Route]()
+
+    def answer(route: Route) -> None:
+        held.append(route) if route.request.method == "POST" else route.fulfill(json={"links": [], "default_days": 7})
+
+    load("modules/shared", "modules/share")
+    page.route(re.compile(f"{SITE}/conversations/c./links"), answer)
+    page.evaluate("share('c1', 'One')")
+    dialog = page.get_by_role("dialog")
+    create = dialog.get_by_role("button", name="Create link")
+    create.click()
+    waited(page, held)
+    page.keyboard.press("Escape")
+    page.evaluate("share('c2', 'Two')")
+    expect(create).to_be_enabled()
+    link = {"id": "d", "path": "/s/token", "ends_before_answer": False}
+    with page.expect_response(re.compile("c1/links")):
+        held[0].fulfill(json=link)
+    create.click()
+    becomes(2, lambda: page.evaluate("true") and len(held))
+    assert held[1].request.url == f"{SITE}/conversations/c2/links"
+    expect(dialog.get_by_role("textbox")).to_have_count(0)
+
+
 def test_blind_keeps_the_focus_and_a_removed_model_does_not(page: Page, load: Callable[..., None]) -> None:
     page.add_init_script("sessionStorage.setItem('compare', JSON.stringify([{ id: 'a', label: 'A' }]))")
     load("modules/compare")
@@ -539,6 +619,22 @@ def test_typed_instructions_of_a_folder_stay(page: Page, folder: list[Route]) ->
     undo.click()
     expect(area).to_have_value("")
     expect(undo).to_be_hidden()
+
+
+def test_text_written_while_a_folder_is_stored_stays(page: Page, folder: list[Route]) -> None:
+    page.get_by_role("button", name="Work").last.click()
+    area, save = page.get_by_role("textbox", name=FOLDERS["instructions"]), page.get_by_role("button", name="Save")
+    area.fill("Answer like a pirate.")
+    save.click()
+    held = waited(page, folder)
+    area.fill("Answer like a pirate, in verse.")
+    with page.expect_request(f"{SITE}/folders"):
+        held.fulfill(json={"id": "f1"})
+    save.click()
+    becomes(2, lambda: page.evaluate("true") and len(folder))
+    assert folder[1].request.post_data_json["instructions"] == "Answer like a pirate, in verse."
+    folder[1].fulfill(json={"id": "f1"})
+    expect(page.get_by_role("dialog")).to_have_count(0)
 
 
 def test_count_beside_a_folder_is_whole_or_missing(page: Page, folder: list[Route]) -> None:
@@ -886,6 +982,58 @@ def test_edit_that_is_accepted_late_is_no_draft(page: Page, chat: Callable[..., 
     script.fulfill(script.held[0], {"run": "1"})
     kept = "JSON.parse((dispatchEvent(new Event('pagehide')), sessionStorage.getItem('drafts')) ?? '{}')"
     becomes({}, lambda: page.evaluate(kept))
+
+
+@pytest.mark.gate
+def test_late_undo_and_copy_stay_with_their_chat(page: Page, chat: Callable[..., Script]) -> None:
+    undone, copied = "DELETE conversations/c1/messages/Old", "POST conversations/c1/messages/Old/copy"
+    script = chat(
+        {
+            "conversations/current": [view("c1", OLD)],
+            "conversations/c1": [view("c1", OLD)],
+            "conversations/c2": [view("c2", turn("Other", "<p>2</p>"))],
+            "GET conversations": [{"pinned": [], "conversations": [{**ROW, "id": "c2"}], "next": None}],
+            undone: [HELD],
+            copied: [HELD],
+        }
+    )
+    expect(page.locator("#chat article.answer")).to_have_text("Yes.")
+    page.evaluate("void live.actions.undo('Old'), void live.actions.branch('Old')")
+    script.wait(lambda: len(script.held) == 2)
+    page.locator("#chats li[data-id=c2] a").click()
+    expect(page.locator("#chat article.answer")).to_have_text("2")
+    page.get_by_role("textbox", name="Message").fill("Typed")
+    by_method = {route.request.method: route for route in script.held}
+    script.fulfill(by_method["POST"], {"conversation": "c3"})
+    script.fulfill(by_method["DELETE"], {"text": "Old?", "files": []})
+    kept = "JSON.parse((dispatchEvent(new Event('pagehide')), sessionStorage.getItem('drafts')) ?? '{}')"
+    becomes({"c1": "Old?", "c2": "Typed"}, lambda: page.evaluate(kept))
+    assert page.evaluate("location.pathname") == "/c/c2"
+
+
+@pytest.mark.gate
+def test_late_edit_leaves_the_other_text_of_its_chat(page: Page, chat: Callable[..., Script]) -> None:
+    edited = "PATCH conversations/c1/messages/Old"
+    script = chat(
+        {
+            "conversations/current": [view("c1", OLD)],
+            "conversations/c1": [view("c1", OLD)],
+            "conversations/c2": [view("c2", turn("Other", "<p>2</p>"))],
+            "GET conversations": [{"pinned": [], "conversations": [{**ROW, "id": "c2"}], "next": None}],
+            "GET conversations/c1/messages/Old/text": [{"message": "Old?"}],
+            edited: [HELD],
+        }
+    )
+    page.get_by_role("textbox", name="Message").fill("Later")
+    page.get_by_role("button", name="Edit").click()
+    page.locator(".edit textarea").fill("Older?")
+    page.locator(".edit textarea").press("Enter")
+    script.wait(lambda: script.held)
+    page.locator("#chats li[data-id=c2] a").click()
+    expect(page.locator("#chat article.answer")).to_have_text("2")
+    script.fulfill(script.held[0], {"run": "1"})
+    kept = "JSON.parse((dispatchEvent(new Event('pagehide')), sessionStorage.getItem('drafts')) ?? '{}')"
+    becomes({"c1": "Later"}, lambda: page.evaluate(kept))
 
 
 @pytest.mark.gate

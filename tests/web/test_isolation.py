@@ -67,10 +67,11 @@ LONG_RUNS = (
         ({"cache-control": "no-store"}, [], {"cache-control": "no-store"}),
         ({"cache-control": "public"}, ["a=b"], {"cache-control": "no-store", "set-cookie": "a=b"}),
         ({"content-type": "text/event-stream"}, [], {"x-accel-buffering": "no"}),
+        ({"content-type": "application/x-ndjson"}, [], {"x-accel-buffering": "no"}),
         ({"content-type": "text/javascript; charset=utf-8"}, [], {"cache-control": "private"}),
         ({"access-control-allow-origin": "*", "access-control-allow-credentials": "true"}, [], {}),
     ],
-    ids=["plain", "not cached", "with a cookie", "stream", "script", "open to other sites"],
+    ids=["plain", "not cached", "with a cookie", "stream", "lines", "script", "open to other sites"],
 )
 async def test_answer_gets_its_headers(sent: dict[str, str], cookies: list[str], expected: dict[str, str]) -> None:
     messages = list[Message]()

@@ -132,6 +132,8 @@ HEADERS = (
     ("referrer-policy", "same-origin"),
     ("cross-origin-resource-policy", "same-origin"),  # or another port of this host could show what is cached
 )
+STREAMED = ("text/event-stream", "application/x-ndjson")
+"""Types of answers that a proxy must pass on piece by piece."""
 NO_DOCUMENTS = ("text/javascript", "text/css", "application/wasm", "application/zip")
 SESSION = b"session="
 """The cookie in which Gradio keeps a login."""
@@ -159,7 +161,7 @@ class SecurityHeadersSend:
             del headers["access-control-allow-credentials"]  # Gradio would let any site read with a visitor's cookies
             if is_document or headers.get("access-control-allow-origin") != "*":  # any site may read a static script
                 del headers["access-control-allow-origin"]
-            if headers.get("content-type", "").startswith("text/event-stream"):
+            if headers.get("content-type", "").startswith(STREAMED):
                 headers["x-accel-buffering"] = "no"
             for cookie in self.cookies:
                 headers["cache-control"] = "no-store"

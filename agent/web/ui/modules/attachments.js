@@ -99,6 +99,7 @@ export const openText = async (file) => {
   title.textContent = nameOf(file);
   area.value = open.text;
   state.textContent = "";
+  save.disabled = false;
   dialog.showModal();
   area.focus();
   area.setSelectionRange(0, 0);
@@ -117,18 +118,23 @@ back.addEventListener("click", () => {
   replace();
   end();
 });
-// The file is attached as long as the new one is not there, so that a broken upload loses nothing.
+// The file is attached as long as the new one is not there, so that a broken upload loses nothing. One that was cancelled
+// meanwhile changes nothing.
 const store = async () => {
-  if (area.value === open.text) return end();
-  if (!area.value.trim()) return replace(), end();
+  const mine = open, text = area.value, isLeft = () => open !== mine || !dialog.open;
+  if (text === open.text) return end();
+  if (!text.trim()) return replace(), end();
   save.disabled = true;
   state.textContent = "";
   try {
     const name = nameOf(open.file);
-    const [changed] = await upload(root, [new File([area.value], name, { type: open.file.mime_type || "text/plain" })], { language });
+    const [changed] = await upload(root, [new File([text], name, { type: open.file.mime_type || "text/plain" })], { language });
+    if (isLeft()) return;
     replace(changed);
-    end();
+    if (area.value === text) return end();
+    open = { file: changed, text }; // more was written meanwhile
   } catch {
+    if (isLeft()) return;
     state.textContent = said.text_unsaved;
     area.focus();
   }

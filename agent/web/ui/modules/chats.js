@@ -704,11 +704,12 @@ export const keepDraft = (id, unsent) => {
   if (id === (shown || gone)) composer.change((value) => joined(value, unsent));
   else drafts.set(id, joined(drafts.get(id), unsent));
 };
-/** Take a message that was sent out of the draft of its chat, which was left meanwhile. */
-export const dropSent = (id, { text, files }) => {
+/** Take a message that was sent out of the draft of its chat, which was left meanwhile. That of an edit ends the draft. */
+export const dropSent = (id, { text, files }, isEdit = false) => {
   const draft = drafts.get(id), paths = files.map(({ path }) => path);
-  if (!draft?.text.startsWith(text)) return;
-  drafts.set(id, { text: draft.text.slice(text.length).trimStart(), files: draft.files.filter(({ path }) => !paths.includes(path)) });
+  if (!draft || !(isEdit ? draft.text.endsWith(text) : draft.text.startsWith(text))) return;
+  const rest = isEdit ? draft.text.slice(0, -text.length).trimEnd() : draft.text.slice(text.length).trimStart();
+  drafts.set(id, { text: rest, files: draft.files.filter(({ path }) => !paths.includes(path)) });
 };
 const written = JSON.parse(ofTab?.getItem("drafts") ?? "{}");
 for (const [id, text] of Object.entries(written)) drafts.set(id, { text, files: [] });

@@ -171,10 +171,11 @@ const edit = (id) => {
     fields.forEach((field, n) => (field.value = values[n]));
     undo.hidden = !drafts.has(id);
   };
-  fill(drafts.get(id) ?? [folder.name, folder.instructions, folder.model]);
+  const stored = (one = folderOf(id) ?? folder) => [one.name, one.instructions, one.model];
+  fill(drafts.get(id) ?? stored());
   undo.addEventListener("click", () => {
     drafts.delete(id);
-    fill([folder.name, folder.instructions, folder.model]);
+    fill(stored());
     name.focus();
   });
   const field = (label, ...children) => make("label", {}, make("span", {}, label), ...children);
@@ -184,8 +185,9 @@ const edit = (id) => {
   form.addEventListener("input", () => drafts.set(id, fields.map(({ value }) => value)));
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
-    const stored = { name: name.value, instructions: text.value, model: model.value };
-    if (!(await say(`/${id}`, { method: "PATCH", body: stored }))) return;
+    const values = fields.map(({ value }) => value), [called, instructions, wanted] = values;
+    if (!(await say(`/${id}`, { method: "PATCH", body: { name: called, instructions, model: wanted } }))) return;
+    if (drafts.get(id)?.some((value, n) => value !== values[n])) return; // more was written meanwhile
     drafts.delete(id);
     if (form.isConnected) dialog.close();
   });

@@ -234,13 +234,15 @@ const actions = {
   },
   edit: async (id, text) => {
     const chat = shown.conversation, isAccepted = Boolean(await answered(about(id), { text }, "PATCH"));
-    if (isAccepted && shown.conversation !== chat) return dropSent(chat, { text, files: [] }); // it was left meanwhile, and has what was typed as its draft
+    if (isAccepted && shown.conversation !== chat) return dropSent(chat, { text, files: [] }, true); // it was left meanwhile, and has what was typed as its draft
     transcript?.edited(isAccepted);
     if (isAccepted) box()?.focus();
   },
   undo: async (id) => {
-    const value = await act(about(id), { method: "DELETE" });
-    if (value) composer.undone({ text: value.text, files: value.files.map(fileOf) });
+    const chat = shown.conversation, value = await act(about(id), { method: "DELETE" });
+    if (!value) return;
+    const message = { text: value.text, files: value.files.map(fileOf) };
+    chat === shown.conversation ? composer.undone(message) : keepDraft(chat, message);
   },
   erase: async (id) => {
     const order = await load("order").catch(() => hint(said.chats_failed)), turn = shown.turns.find((one) => one.id === id);
@@ -255,14 +257,15 @@ const actions = {
     order?.rate(isGood, (rating) => ask(`/${shown.conversation}${about(id)}/rating`, { method: "POST", body: { good: isGood, ...rating } }));
   },
   rewrite: async (id) => {
-    const given = Promise.all([load("order"), textOf(id)]);
+    const chat = shown.conversation, given = Promise.all([load("order"), textOf(id)]);
     const [order, text] = await given.catch((error) => void hint(error.status ? error.message : said.chats_failed)) ?? [];
-    order?.rewrite(text, (written, fails) => act(`${about(id)}/answer`, { body: { text: written }, fails }));
+    if (chat === shown.conversation) order?.rewrite(text, (written, fails) => act(`${about(id)}/answer`, { body: { text: written }, fails }));
   },
   picture: async (id) => (await load("picture").catch(() => hint(said.chats_failed)))?.share(id),
   branch: async (id) => {
-    const copy = await act(`${about(id)}/copy`, { stays: false });
-    if (copy) showCopy(copy.conversation);
+    const chat = shown.conversation, copy = await act(`${about(id)}/copy`, { stays: false });
+    if (copy && chat === shown.conversation) showCopy(copy.conversation);
+    else if (copy) document.dispatchEvent(new Event("chat-changed")); // the list has it
   },
 };
 // The text of a message or an answer, as it was written.

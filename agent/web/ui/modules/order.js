@@ -11,7 +11,10 @@ const showDialog = (text, ...children) => {
   body.replaceChildren(...children);
   dialog.showModal();
 };
-const refused = (error) => hint(error.status ? error.message : said.chats_failed);
+const sentenceOf = (error) => (error.status ? error.message : said.chats_failed);
+const refused = (error) => hint(sentenceOf(error));
+/** Say a failure where the dialog shows it, or on the page if the dialog was closed meanwhile. */
+const tellIn = (state) => (error) => (state.isConnected && dialog.open ? (state.textContent = sentenceOf(error)) : refused(error));
 const seek = (place, words) => document.dispatchEvent(new CustomEvent("message-sought", { detail: { conversation: shown.conversation, words, ...place } }));
 
 /** Ask whether this turn is to be erased with all that follows it. `act` does so. @param {any} turn @param {() => Promise<unknown>} act */
@@ -48,15 +51,15 @@ export function rewrite(text, act) {
     area.focus();
   });
   area.addEventListener("input", () => drafts.set(key, area.value));
-  const fails = (error) => (area.isConnected && dialog.open ? (state.textContent = error.status ? error.message : said.chats_failed) : refused(error));
   cancel.addEventListener("click", () => dialog.close());
   keep.addEventListener("click", async () => {
     keep.disabled = true;
     state.textContent = "";
-    const isKept = area.value === text || await act(area.value, fails);
+    const written = area.value, isKept = written === text || await act(written, tellIn(state));
     keep.disabled = false;
-    if (isKept) drafts.delete(key);
-    if (isKept && area.isConnected) dialog.close();
+    if (!isKept || (drafts.get(key) ?? written) !== written) return; // more was written meanwhile
+    drafts.delete(key);
+    if (area.isConnected) dialog.close();
   });
   showDialog(said.rewrite, make("p", {}, said.rewrite_how, " ", said.rewrite_left), area, state, make("div", { class: "actions" }, undo, cancel, keep));
   area.focus();
@@ -75,7 +78,7 @@ export function rate(isGood, act) {
       if (send.isConnected) dialog.close();
       hint(said.rated);
     } catch (error) {
-      state.textContent = error.status ? error.message : said.chats_failed;
+      tellIn(state)(error);
     }
     send.disabled = false;
   });

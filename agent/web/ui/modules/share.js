@@ -4,7 +4,13 @@ import { $, button, language, make, panel, root, said } from "./shared.js";
 
 const DAYS = [1, 7, 30, 90];
 let chat; // the id of the chat that the dialog is about
-const ask = (path = "", how = {}) => askOf(`/${chat}/links${path}`, how);
+let visit = 0; // the times that it was opened
+// What is asked before the dialog is opened again changes nothing of it.
+const ask = async (path = "", how = {}) => {
+  const mine = visit, answer = await askOf(`/${chat}/links${path}`, how);
+  if (mine !== visit) throw new Error("the dialog is about another chat");
+  return answer;
+};
 const day = (time) => new Date(time).toLocaleDateString(language, { dateStyle: "medium" });
 const fill = (text, date) => text.replace("{date}", () => day(date));
 const systemPrompt = () => (panel.values().system_message ?? "").trim();
@@ -79,13 +85,14 @@ const read = async () => {
 // One request at a time. A failure is said.
 const act = async (how) => {
   if (dialog.ariaBusy === "true") return;
+  const mine = visit;
   dialog.ariaBusy = "true";
   try {
     await how();
   } catch (error) {
-    say(error.status ? error.message : said.chats_failed);
+    if (mine === visit) say(error.status ? error.message : said.chats_failed);
   }
-  dialog.ariaBusy = "false";
+  if (mine === visit) dialog.ariaBusy = "false";
 };
 
 create.addEventListener("click", () => act(async () => {
@@ -127,6 +134,7 @@ document.addEventListener("chat-titled", ({ detail: { id, title } }) => { // aft
 export function share(id, title) {
   if (dialog.open) return;
   chat = id;
+  visit += 1;
   dialog.ariaBusy = "false";
   $(".chat", dialog).textContent = title;
   for (const { box } of [later, files, system]) box.checked = false;
