@@ -201,3 +201,42 @@ def test_examples_use_a_document_and_a_tool(start_app: Callable[..., App], visit
         expect(visitor.caption).to_be_visible()
         assert [one["function"]["name"] for one in server.journal()[-1]["body"]["tools"]] == ["calculate"]
         expect(visitor.page.get_by_role("switch", name="Tools")).to_be_checked()
+
+
+@pytest.mark.browser
+def test_hidden_buttons_leave_no_hole_in_the_foot(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.ask("!text Short.")
+    visitor.page.mouse.move(0, 0)
+    foot = visitor.chat.locator(".turn > footer").last
+    assert (
+        foot.evaluate(
+            "foot => foot.getBoundingClientRect().right - foot.querySelector('.caption').getBoundingClientRect().right"
+        )
+        < 1
+    )
+    sizes = foot.locator(".icon").evaluate_all("icons => icons.map((icon) => icon.getBoundingClientRect().right)")
+    assert max(sizes) <= foot.locator(".caption").evaluate("caption => caption.getBoundingClientRect().left")
+
+
+@pytest.mark.browser
+def test_send_button_is_grey_while_there_is_nothing_to_send(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    colour = visitor.submit.evaluate("button => getComputedStyle(button).backgroundColor")
+    visitor.box.fill("Hello")
+    expect(visitor.submit).not_to_have_css("background-color", colour)
+    visitor.box.fill("")
+    expect(visitor.submit).to_have_css("background-color", colour)
+    visitor.attach(("notes.txt", b"sea and sand"))
+    expect(visitor.submit).not_to_have_css("background-color", colour)
+
+
+@pytest.mark.browser
+def test_edited_message_keeps_its_distance_from_the_answer(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.ask("!text Short.")
+    visitor.chat.locator(".mine").hover()
+    visitor.chat.locator("[data-action=edit]").click()
+    box = visitor.chat.locator("form.edit").bounding_box()
+    answer = visitor.bubbles.first.bounding_box()
+    assert box and answer and answer["y"] - box["y"] - box["height"] >= 12

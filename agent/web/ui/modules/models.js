@@ -127,7 +127,7 @@ const fit = () => {
   const { top, left, right, bottom } = opener.getBoundingClientRect(), width = Math.min(460, innerWidth - 32);
   const below = innerHeight - bottom - 16, above = top - 16, down = below >= Math.min(ENOUGH, above);
   const height = Math.min(ROOM, down ? below : above);
-  const side = right - width < 16 ? Math.min(left, innerWidth - width - 16) : right - width;
+  const side = left < innerWidth / 2 ? Math.min(left, innerWidth - width - 16) : right - width;
   const place = down ? `${bottom + 8}px auto auto` : `auto auto ${innerHeight - top + 8}px`;
   Object.assign(dialog.style, narrow.matches
     ? { inset: "8px 8px auto", width: "auto", maxHeight: "none", height: `${(view?.height ?? innerHeight) - 16}px` }
