@@ -19,8 +19,6 @@ from tests.support.replies.chat_completions import ANSWER, ROLE, calls, chunk, e
 
 ROUTER = replace(load_catalog().find("huggingface:Qwen/Qwen3-8B"), reasoning=True, tools="native")
 AUDIO = load_catalog().find("openai:gpt-audio-1.5")
-VLLM = load_catalog().find("vllm:Qwen/Qwen3-8B")
-LLAMA = replace(VLLM, id="llama.cpp:Qwen/Qwen3-8B", provider="llama.cpp")
 KEY = "hf_averysecretkey1234"
 NO_RETRIES = Limits(retries=0)
 
@@ -253,17 +251,6 @@ async def test_picture_is_sent_as_data_url(server: Playing) -> None:
         {"type": "text", "text": "What is it?"},
         {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{base64.b64encode(PNG).decode()}"}},
     ]
-
-
-@pytest.mark.parametrize("spec", [VLLM, LLAMA], ids=lambda spec: spec.provider)
-@pytest.mark.parametrize("wish", [True, False])
-async def test_chat_template_switches_reasoning(server: Playing, spec: ModelSpec, wish: bool) -> None:
-    server.play(ANSWER)
-    async with agent(server, spec, system_message="Be brief.") as one:
-        await one.ask("Hello", reasoning=wish)
-    body = server.requests[0].json
-    assert body["chat_template_kwargs"] == {"enable_thinking": wish}
-    assert [message["role"] for message in body["messages"]] == ["system", "user"]
 
 
 async def test_openai_account_is_sent_to_openai_only(server: Playing, monkeypatch: pytest.MonkeyPatch) -> None:
