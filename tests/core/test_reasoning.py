@@ -99,6 +99,8 @@ def scripted() -> Iterator[Running]:
         ({}, True, True, ""),
         ({}, "none", False, ""),
         ({}, False, False, ""),
+        ({"provider": "llama.cpp"}, True, True, ""),
+        ({"provider": "llama.cpp"}, False, False, ""),
         ({}, "high", True, "Qwen3 has no efforts: its reasoning was turned on, and not high."),
         ({"reasoning": False}, True, None, "Qwen3 cannot reason; it was asked to answer without."),
         ({"reasoning": False}, "low", None, "Qwen3 cannot reason; it was asked to answer without."),

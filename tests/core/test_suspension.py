@@ -8,8 +8,6 @@ import json
 import logging
 import re
 import string
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -39,7 +37,6 @@ from agent.limits import BudgetUsed
 from agent.messages.openai import to_openai
 from agent.messages.repair import prepare_messages, repair, unanswered_calls
 from agent.responses import ToolResultContent
-from agent.settings import ROOT
 from agent.suspension import seals as seals_module
 from agent.suspension.ledger import MemoryLedger, SqliteLedger
 from agent.suspension.postgres_ledger import PostgresLedger
@@ -589,39 +586,3 @@ async def test_one_of_many_resumptions_succeeds(agent: Agent) -> None:
     )
     assert PAID == [3]
     assert sorted(one.reason for one in outcomes if isinstance(one, SuspensionError)) == ["used"] * 7
-
-
-ELSEWHERE = """
-import asyncio, sys
-from agent import Agent, Endpoint, ModelSpec, connect, tool
-from agent.suspension.ledger import SqliteLedger
-from agent.suspension.seals import Seals
-from agent.suspension.suspended_run import Approve
-from tests.core.test_suspension import ask_user, look, pay, waits
-from tests.support.models import QWEN3
-
-async def main(url, folder, suspended):
-    seals = Seals(owner="alice", ledger=SqliteLedger(folder))
-    async with Agent(connect(QWEN3, Endpoint(url)), tools=[ask_user, pay, look, waits], seals=seals) as agent:
-        print((await agent.resume(suspended, Approve({"amount": 2}))).text)
-
-asyncio.run(main(*sys.argv[1:]))
-"""
-
-
-@pytest.mark.slow
-async def test_run_resumes_once_in_another_process(
-    agent: Agent, server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SUSPENSION_KEYS", "shared:0123456789abcdef")
-    seals = Seals(owner="alice", ledger=SqliteLedger(tmp_path / "used"))
-    mine = other(agent, seals=seals)
-    result = await mine.ask(f"!tool {PAY}")
-    command = [sys.executable, "-c", ELSEWHERE, server.base_url, str(tmp_path / "used"), result.suspension or ""]
-    done = await asyncio.to_thread(
-        subprocess.run, command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.stdout.startswith('The tools said: "paid 2'), done.stderr
-    with pytest.raises(SuspensionError) as refused:
-        await mine.resume(result.suspension or "", Approve())
-    assert (refused.value.reason, PAID) == ("used", [])

@@ -1,4 +1,4 @@
-"""Ledgers on a server: two processes race for one suspended run, and the sentences about a server that is missing.
+"""Ledgers that processes share: two race for one suspended run, and the sentences about a server that is missing.
 
 What all ledgers promise is in `tests.history.conversation_laws`.
 """
@@ -21,6 +21,7 @@ from tests.support.gate_rows import gate_rows
 from tests.support.history_stores import SERVERS
 
 ROOT = Path(__file__).parents[2]
+PLACES = {"sqlite": lambda folder: f"sqlite:///{folder}/used", **SERVERS}
 KEYS = {"k1": "a secret that all processes have"}
 
 RESUMER = """
@@ -45,9 +46,9 @@ asyncio.run(main(sys.argv[1]))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", gate_rows({kind: kind for kind in SERVERS}, ("redis",)))
+@pytest.mark.parametrize("kind", gate_rows({kind: kind for kind in PLACES}, ("sqlite", "redis")))
 def test_one_of_two_processes_resumes(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SUSPENSION_LEDGER", SERVERS[kind](tmp_path))
+    monkeypatch.setenv("SUSPENSION_LEDGER", PLACES[kind](tmp_path))
     sealed = Seals(keys=KEYS).seal(Suspension(session_id="s", messages=(), pending=()))
     command = [sys.executable, "-c", RESUMER, sealed]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": ROOT}

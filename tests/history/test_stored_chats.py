@@ -3,14 +3,13 @@
 import asyncio
 import threading
 import traceback
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent import Agent, Approve, Chat, Endpoint, InputError, Tool, connect, tool
+from agent import Agent, Approve, Chat, Endpoint, InputError, connect, tool
 from agent.errors import Conflict, HistoryError, StoreUnavailable
 from agent.history import PROGRAM, Conversation, HistoryStore, open_store
 from tests.conftest import becomes
@@ -209,60 +208,6 @@ def test_clear_in_mid_run_is_told(open_chat: Callable[..., Chat]) -> None:
     slow.cancel()
     assert "was deleted meanwhile" in str(list(answer)[-1].content)
     assert said(open_chat()) == []
-
-
-@ALL
-def test_suspended_chat_is_resumed_elsewhere_once(open_chat: Callable[..., Chat]) -> None:
-    first = open_chat()
-    assert first.say('!tool delete {"name": "x"} !text Done.').finish_reason == "suspended"
-    [pending] = first.pending
-    others = [open_chat(), open_chat()]
-    assert [chat.pending for chat in others] == [(pending,), (pending,)]
-    assert [one.content for one in others[0].resume(Approve())][-1] == "Done."
-    for late in (first, others[1]):
-        with pytest.raises(Conflict, match="was answered elsewhere"):
-            list(late.resume(Approve()))
-        with pytest.raises(InputError, match="nothing in this chat waits"):
-            list(late.resume(Approve()))
-    assert DELETED == ["x"]
-    assert open_chat().pending == ()
-    assert said(open_chat())[-1] == "Done."
-
-
-class Meeting:
-    """A toolset without tools. Its sessions open when both chats have loaded what is stored."""
-
-    name = "meeting"
-
-    def __init__(self) -> None:
-        self.both = threading.Barrier(2)
-
-    @asynccontextmanager
-    async def session(self) -> AsyncGenerator[Sequence[Tool]]:
-        await asyncio.to_thread(self.both.wait, 30)
-        yield []
-
-
-@ALL
-def test_two_resumes_at_once_make_the_call_once(open_chat: Callable[..., Chat]) -> None:
-    open_chat().say('!tool delete {"name": "x"} !text Done.')
-    meeting, results = Meeting(), list[Any]()
-
-    def resume(chat: Chat) -> None:
-        try:
-            results.append([one.content for one in chat.resume(Approve())][-1])
-        except Conflict as refused:
-            results.append(refused)
-
-    chats = [open_chat(tools=[delete, meeting]) for _ in range(2)]
-    threads = [threading.Thread(target=resume, args=[chat]) for chat in chats]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert sorted(map(type, results), key=str) == [Conflict, str]
-    assert "Done." in results
-    assert DELETED == ["x"]
 
 
 def test_failed_resume_is_not_repeated(open_chat: Callable[..., Chat]) -> None:

@@ -85,12 +85,12 @@ def reply(chat: Chat) -> Any:
 
 
 @ALL
-@pytest.mark.parametrize("kind", ["steps", "question"])
+@pytest.mark.parametrize("kind", ["steps", "question", "approval"])
 def test_waiting_chat_is_resumed_by_its_id(open_chat: Callable[..., Chat], server: Running, kind: str) -> None:
     first, reopen = suspend(open_chat, kind, max_tokens=77)
     first.close()
-    other = reopen()
-    assert list(other.pending) == list(first.pending)
+    other, late = reopen(), reopen()
+    assert list(other.pending) == list(late.pending) == list(first.pending)
     list(other.resume(reply(other)))
     assert server.journal()[-1]["body"]["max_completion_tokens"] == 77, (
         "the options of the run are those of its beginning"
@@ -102,6 +102,8 @@ def test_waiting_chat_is_resumed_by_its_id(open_chat: Callable[..., Chat], serve
         assert CALLS == [1, 2]
         assert reopen().messages[-1]["content"] == "Done."
     assert reopen().pending == ()
+    with pytest.raises(Conflict, match="was answered elsewhere"):
+        list(late.resume(reply(late)))
 
 
 @pytest.mark.parametrize("kind", WAITS)
@@ -124,18 +126,6 @@ def test_stop_at_a_limit_ends_the_run(open_chat: Callable[..., Chat]) -> None:
     assert reopen().pending == ()
 
 
-@ONE
-@pytest.mark.slow
-def test_another_process_resumes_after_limit(open_chat: Callable[..., Chat], server: Running, url: str) -> None:
-    before = "@tool\ndef look(x: int) -> str:\n    'Look.'\n    return 'seen'"
-    options = "tools=[look], limits=Limits(steps=1, interactive=True)"
-    program = start_program(server, url, f"print(chat.say({LOOKS!r}).finish_reason)", before=before, options=options)
-    assert program.communicate(timeout=60)[0] == "suspended\n"
-    body = f"print(chat.pending[0].name, [one.type for one in chat.resume({MORE!r})], chat.pending[0].name)"
-    program = start_program(server, url, body, before=before, options=options)
-    assert program.communicate(timeout=60)[0] == "steps ['tool_call', 'tool_call_result'] steps\n"
-
-
 # --- once -------------------------------------------------------------------------------------------------------------
 
 
@@ -155,13 +145,14 @@ class Meeting:
 
 
 @ALL
-def test_one_of_two_resumes_after_limit_wins(open_chat: Callable[..., Chat]) -> None:
-    _, reopen = suspend(open_chat, "steps")
+@pytest.mark.parametrize(("kind", "calls"), [("steps", [1, 2]), ("approval", [1])])
+def test_one_of_two_resumes_at_once_wins(open_chat: Callable[..., Chat], kind: str, calls: list[int]) -> None:
+    _, reopen = suspend(open_chat, kind)
     meeting, results = Meeting(), list[Any]()
 
     def resume(chat: Chat) -> None:
         try:
-            results.append([one.type for one in chat.resume(MORE)])
+            results.append([one.type for one in chat.resume(reply(chat))])
         except Conflict as refused:
             results.append(refused)
 
@@ -172,7 +163,7 @@ def test_one_of_two_resumes_after_limit_wins(open_chat: Callable[..., Chat]) -> 
     for thread in threads:
         thread.join(60)
     assert sorted(map(type, results), key=str) == [Conflict, list]
-    assert CALLS == [1, 2], "the second step was made once"
+    assert calls == CALLS, "the call was made once"
 
 
 RACER = """
@@ -248,18 +239,14 @@ def test_sealed_text_and_chat_share_the_ledger(open_chat: Callable[..., Chat]) -
     sealed = first.result
     other = reopen()
     list(other.resume(Approve()))
+
+    async def resume() -> None:
+        await first.agent.resume(sealed, Approve())
+
     with pytest.raises(SuspensionError) as used:
-        list(_responses(first.agent, sealed))
+        asyncio.run(resume())
     assert used.value.reason == "used"
     assert CALLS == [1]
-
-
-def _responses(agent: Agent, suspended: Any) -> Sequence[Any]:
-
-    async def resume() -> Any:
-        return await agent.resume(suspended, Approve())
-
-    return [asyncio.run(resume())]
 
 
 # --- refused and given up ---------------------------------------------------------------------------------------------

@@ -404,31 +404,3 @@ def test_page_speaks_visitor_language(visit: Visit, app: App, language: str) -> 
         words.template(SCRIPTS["does_newline"])
     )
     visitor.shot(f"words-key-{language}")
-
-
-@pytest.mark.browser
-def test_ending_of_an_answer_is_in_german(visit: Visit, app: App) -> None:
-    visitor = visit(app.url, locale="de-DE")
-    problem, caption = visitor.chat.locator("[data-kind=error]").last, visitor.caption
-    stop = visitor.page.locator("#composer .buttons > .stop-button")
-    ends = {
-        "!status 401": "Der Schlüssel des Servers wurde abgelehnt. Sagen Sie dem Betreiber Bescheid.",
-        "!cut 5": "Die Antwort brach ab: der Modellserver hat sie zu früh beendet.",
-    }
-    for script, sentence in ends.items():
-        visitor.ask(script)
-        expect(problem).to_have_text(sentence)
-        visitor.page.reload()
-        expect(problem).to_have_text(sentence)
-    visitor.say("!stall-after 3")
-    expect(stop).to_be_visible()
-    expect(visitor.bubbles.last).to_contain_text("word2")
-    stop.click()
-    expect(caption).to_contain_text("Angehalten")
-    visitor.idle()
-    visitor.say("!status 429 30")
-    waiting = visitor.chat.locator(".waiting:visible .why")
-    expect(waiting).to_contain_text("Anbieter ausgelastet; neuer Versuch in")
-    stop.click()
-    visitor.idle()
-    visitor.shot("words-ends-de")

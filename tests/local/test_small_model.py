@@ -1,13 +1,12 @@
 """The small model that answers if there is no better one, and the examples at the start of each of its requests."""
 
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from html import unescape
 from typing import Any, cast
 
 import pytest
-from playwright.sync_api import expect
 from pydantic_ai.messages import ModelRequest, SystemPromptPart, UserPromptPart
 
 from agent import Agent
@@ -20,7 +19,6 @@ from agent.settings import load_settings
 from agent.web.chat.system_prompt import default_prompt
 from agent.web.ui.components import examples
 from bench.small_model import QUESTIONS
-from tests.conftest import CONFIG, App, Visitor
 from tests.support.scripted_server import Config, running
 
 EXAMPLES = SMOLLM2.spec.examples
@@ -106,23 +104,3 @@ async def test_cut_answer_is_continued_in_its_own_words(small: Agent) -> None:
                 rest = await one.continue_answer(cut.context, max_tokens=20)
                 assert rest.text
                 assert whole.text.startswith((cut.text + rest.text)[: len(cut.text) + 20])
-
-
-@pytest.mark.weights
-@pytest.mark.browser
-def test_page_hides_examples(start_app: Callable[..., App], visit: Callable[..., Visitor]) -> None:
-    app = start_app(CONFIG, VLLM_BASE_URL="", SWITCHBOARD_OFFLINE="1", PATH="/usr/bin:/bin")
-    visitor = visit(app.url)
-    expect(visitor.page.locator("#about")).to_contain_text("tiny demo model, often wrong; for a better one")
-    visitor.shot("tiny-model")
-    visitor.examples.filter(has_text="Ask for a capital").click()
-    expect(visitor.mine).to_have_text("What is the capital of Japan?")
-    expect(visitor.bubbles.filter(has_text="Tokyo")).to_be_visible(timeout=60_000)
-    visitor.idle()
-    visitor.shot("tiny-model-answer")
-    visitor.open(app.url)
-    expect(visitor.bubbles.filter(has_text="Tokyo")).to_be_visible()
-    shown = visitor.page.content()
-    kept = b"".join(path.read_bytes() for path in (app.folder / "data").rglob("*") if path.is_file())
-    assert b"Tokyo" in kept
-    assert not [word for word in SECRETS if word in shown or word.encode() in kept]

@@ -95,17 +95,7 @@ def test_typed_name_is_found_at_its_provider(typed: tuple[str, str]) -> None:
     assert CATALOG.find(f"{provider}:{name}") == CATALOG.find(name, provider) == bare
 
 
-def test_menu_holds_agreed_models() -> None:
-    assert [spec.id for spec in CATALOG.menu()] == [
-        "openai:gpt-6.1-terra",
-        "openai:gpt-6-luna",
-        "openai:gpt-audio-1.5",
-        "google:gemini-3.8-flash",
-        "anthropic:claude-sonnet-5-5",
-        "anthropic:claude-haiku-5-5",
-        "xai:grok-4.6",
-        "huggingface:Qwen/Qwen3-VL-8B-Instruct",
-    ]
+def test_models_of_the_menu_have_labels_of_their_own() -> None:
     labels = [spec.label for spec in CATALOG.menu()]
     assert len(set(labels)) == len(labels)
     assert not any(spec.label == spec.name for spec in CATALOG.menu())

@@ -8,7 +8,6 @@ import pytest
 from playwright.sync_api import Route, expect
 
 from tests.conftest import CONFIG, App, Visit, Visitor, becomes
-from tests.peers.axe import grave
 from tests.support.broken_proxies import cut_proxy
 from tests.support.http_client import marker
 from tests.support.scripted_server import Running
@@ -148,18 +147,3 @@ def test_message_of_before_a_reload_is_sent_once(app: App, visit: Visit, model_s
     visitor.page.reload()
     expect(visitor.mine).to_have_text(["!text One.", "!text Two."])
     expect(visitor.box).to_have_value("")
-
-
-def test_output_of_a_running_tool_is_in_its_row(start_app: Callable[..., App], visit: Visit) -> None:
-    visitor = visit(start_app('[agent]\ntools = ["tests.support.slow_tools:tell"]\n').url)
-    visitor.allow_tools()
-    visitor.say('!tool tell {"text": "Reading <b>files</b>\\n3 of 9"} !text Done.')
-    step = visitor.chat.locator('.bubble[data-kind="tool_call"]')
-    expect(step.locator(".title")).to_have_text("Tell · 3 of 9")
-    step.locator("summary").click()
-    expect(step.locator("pre.output")).to_have_text("Reading <b>files</b>\n3 of 9")
-    assert not grave(visitor.page)
-    visitor.shot("tool-output")
-    visitor.stop.click()
-    visitor.idle()
-    expect(step.locator(".title").first).to_have_text("Tell · failed: Cancelled before it finished")

@@ -4,7 +4,7 @@ import base64
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from pydantic_ai.messages import (
@@ -24,6 +24,7 @@ from agent.models.catalog import load_catalog
 from agent.result import RunResult
 from tests.support import dialects
 from tests.support.dialect_server import Playing, Reply
+from tests.support.dialects import Bubble, Case, answered, assert_decoded, called, weather
 from tests.support.media_files import PNG
 from tests.support.replies.anthropic_messages import (
     CALLS,
@@ -47,11 +48,6 @@ SPEC = load_catalog().find("anthropic:claude-sonnet-5-5")
 ADAPTIVE = {"type": "adaptive", "display": "summarized"}
 
 
-def weather(city: str = "Nowhere") -> str:
-    """The weather of a city."""
-    return f"Sunny in {city}."
-
-
 TOOL = {
     "name": "weather",
     "description": "The weather of a city.",
@@ -73,13 +69,8 @@ def spec(name: str, **more: Any) -> ModelSpec:
 # --- what comes out of each sequence ----------------------------------------------------------------------------------
 
 
-class Case(NamedTuple):
-    """`said` are the joined bubbles. For an `error` only the type is compared."""
-
-    replies: Sequence[Reply]
-    said: Sequence[tuple[str, Any]]
-    finish: str = "stop"
-    usage: tuple[int, int] | None = (12, 9)
+def case(replies: Sequence[Reply], said: Sequence[Bubble], finish: str = "stop", usage: Any = (12, 9)) -> Case:
+    return Case(replies, said, finish, usage=usage or ())
 
 
 def whole(*blocks: Any, reason: str = "end_turn", **more: Any) -> Reply:
@@ -89,20 +80,12 @@ def whole(*blocks: Any, reason: str = "end_turn", **more: Any) -> Reply:
 
 def calling(said: Sequence[tuple[str, Any]], *blocks: Any) -> Case:
     """Return a turn with calls of tools and the answer to their results."""
-    return Case([reply(begin(), *blocks, CALLS), HI], [*said, ("output_text", "Hi.")], usage=(24, 39))
+    return case([reply(begin(), *blocks, CALLS), HI], [*said, ("output_text", "Hi.")], usage=(24, 39))
 
 
 def broken(*events: Any, error: tuple[str, Any] | None = None) -> Case:
     """Return an answer that fails after "a"."""
-    return Case([reply(begin(), text(0, "a"), *events)], [("output_text", "a"), error or ANY], "error", None)
-
-
-def called(id_: str, **arguments: Any) -> tuple[str, Any]:
-    return "tool_call", {"id": id_, "name": "weather", "arguments": arguments}
-
-
-def answered(id_: str, city: str) -> tuple[str, Any]:
-    return ("tool_call_result", {"id": id_, "name": "weather", "content": f"Sunny in {city}.", "is_error": False})
+    return case([reply(begin(), text(0, "a"), *events)], [("output_text", "a"), error or ANY], "error", None)
 
 
 BROKEN = ("error", "The answer broke off: the model server ended it too early.")
@@ -113,8 +96,8 @@ NO_USAGE = {"id": "m", "type": "message", "role": "assistant", "content": []}
 CITY = '{"city": "Z\\u', "00", "fcrich \\ud83c", "\\udf1e", '"}'
 YES, AB, A = [("output_text", "Yes.")], [("output_text", "ab")], [("output_text", "a")]
 CASES = {
-    "text": Case([whole(text(0, "Hel", "lo."))], [("output_text", "Hello.")]),
-    "no usage": Case(
+    "text": case([whole(text(0, "Hel", "lo."))], [("output_text", "Hello.")]),
+    "no usage": case(
         [
             reply(
                 {"type": "message_start", "message": NO_USAGE},
@@ -126,11 +109,11 @@ CASES = {
         [("output_text", "Hi.")],
         usage=(0, 1),
     ),
-    "thinking": Case(
+    "thinking": case(
         [whole(thinking(0, "Let ", "me see.", signature="Eq+1"), text(1, "Yes."))], [("reasoning", "Let me see."), *YES]
     ),
-    "thinking that is omitted": Case([whole(thinking(0, signature="Eq+1"), text(1, "Yes."))], YES),
-    "redacted thinking": Case([whole(redacted(0, "EmwK"), text(1, "Yes."))], YES),
+    "thinking that is omitted": case([whole(thinking(0, signature="Eq+1"), text(1, "Yes."))], YES),
+    "redacted thinking": case([whole(redacted(0, "EmwK"), text(1, "Yes."))], YES),
     "thinking between text and a call": calling(
         [
             *(("reasoning", "First."), ("output_text", "I look."), ("reasoning", "Second.")),
@@ -141,7 +124,7 @@ CASES = {
         thinking(2, "Second.", signature="b"),
         call(3, "toolu_1", '{"city": "Rome"}'),
     ),
-    "pings and comments anywhere": Case(
+    "pings and comments anywhere": case(
         [
             reply(
                 *(PING, begin(), b": a comment\n\n"),
@@ -170,28 +153,28 @@ CASES = {
         call(0, "toolu_1", '{"city":"A"}'),
         call(1, "toolu_2", '{"city":"B"}'),
     ),
-    "max_tokens": Case([whole(text(0, "a"), reason="max_tokens")], A, "length"),
-    "max_tokens in a call": Case([whole(text(0, "a"), call(1, "toolu_1", '{"ci'), reason="max_tokens")], A, "length"),
-    "the context is full": Case([whole(text(0, "a"), reason="model_context_window_exceeded")], A, "length"),
-    "refusal": Case([whole(text(0, "a"), reason="refusal", details=NO)], A, "content_filter"),
-    "refusal of everything": Case(
+    "max_tokens": case([whole(text(0, "a"), reason="max_tokens")], A, "length"),
+    "max_tokens in a call": case([whole(text(0, "a"), call(1, "toolu_1", '{"ci'), reason="max_tokens")], A, "length"),
+    "the context is full": case([whole(text(0, "a"), reason="model_context_window_exceeded")], A, "length"),
+    "refusal": case([whole(text(0, "a"), reason="refusal", details=NO)], A, "content_filter"),
+    "refusal of everything": case(
         [whole(reason="refusal", details=NO)],
         [("error", 'The provider withheld the answer (category: cyber). "No".')],
         "error",
     ),
-    "refusal without details": Case(
+    "refusal without details": case(
         [whole(reason="refusal")], [("error", "The provider withheld the answer.")], "error"
     ),
-    "pause_turn": Case([whole(text(0, "a"), reason="pause_turn")], A),
-    "a reason from the future": Case([whole(text(0, "a"), reason="moon_phase")], A),
+    "pause_turn": case([whole(text(0, "a"), reason="pause_turn")], A),
+    "a reason from the future": case([whole(text(0, "a"), reason="moon_phase")], A),
     "overloaded in the stream": broken(fails("overloaded_error")),
     "rate limit in the stream": broken(fails("rate_limit_error")),
     "cut before the reason": broken(error=BROKEN),
     "cut in a call": broken(call(1, "toolu_1", '{"city": "Rome"}'), error=BROKEN),
     "malformed": broken(b'event: content_block_delta\ndata: {"type": "content\n\n', ends("end_turn")),
-    "no message_stop": Case([reply(begin(), text(0, "a"), ends("end_turn")[0])], A),
-    "an unknown event": Case([whole({"type": "moon_phase", "phase": 3}, text(0, "a"))], A),
-    "an unknown block": Case(
+    "no message_stop": case([reply(begin(), text(0, "a"), ends("end_turn")[0])], A),
+    "an unknown event": case([whole({"type": "moon_phase", "phase": 3}, text(0, "a"))], A),
+    "an unknown block": case(
         [
             whole(
                 opens(0, type="hologram", shape="cube"),
@@ -202,7 +185,7 @@ CASES = {
         ],
         A,
     ),
-    "usage is cumulative": Case(
+    "usage is cumulative": case(
         [
             reply(
                 begin(output_tokens=3),
@@ -214,7 +197,7 @@ CASES = {
         A,
         usage=(12, 11),
     ),
-    "usage of the cache": Case(
+    "usage of the cache": case(
         [reply(begin(cache_read_input_tokens=100, cache_creation_input_tokens=20), text(0, "a"), ends("end_turn"))],
         A,
         usage=(132, 9),
@@ -224,19 +207,8 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 async def test_stream_is_decoded(server: Playing, case: Case) -> None:
-    server.play(*case.replies)
-    async with Agent(connect(SPEC, Endpoint(server.url, KEY)), tools=[weather]) as agent:
-        run = agent.run("Hello", reasoning=True)
-        result = await run
-    assert_said(dialects.bubbles(run.responses), case.said)
-    assert result.finish_reason == case.finish
-    assert len(server.requests) == len(case.replies)
-    if case.usage:
-        assert (result.usage["input_tokens"], result.usage["output_tokens"]) == case.usage
-
-
-def assert_said(said: Sequence[tuple[str, Any]], expected: Sequence[tuple[str, Any]]) -> None:
-    assert [(type_, None if (type_, None) in expected else content) for type_, content in said] == list(expected)
+    agent = Agent(connect(SPEC, Endpoint(server.url, KEY)), tools=[weather])
+    await assert_decoded(server, agent, case, reasoning=True)
 
 
 # --- what is really sent ----------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from agent.models.catalog import load_catalog
 from agent.providers.connection import Connection
 from tests.support import dialects
 from tests.support.dialect_server import Playing, Reply
+from tests.support.dialects import weather
 from tests.support.replies import anthropic_messages as messages
 from tests.support.replies import chat_completions as chat
 from tests.support.replies import google_generate_content as generate
@@ -150,11 +151,6 @@ DIALECTS = {
     "generate": GENERATE,
 }
 EACH = pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
-
-
-def weather(city: str = "Nowhere") -> str:
-    """The weather of a city."""
-    return f"Sunny in {city}."
 
 
 async def has_left(server: Playing) -> bool:

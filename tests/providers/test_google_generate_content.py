@@ -4,7 +4,7 @@ import base64
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import httpx2
 import pytest
@@ -25,17 +25,13 @@ from agent.models.catalog import load_catalog
 from agent.result import RunResult
 from tests.support import dialects
 from tests.support.dialect_server import Playing, Reply
+from tests.support.dialects import Bubble, Case, answered, assert_decoded, called, weather
 from tests.support.media_files import PNG, WAV, video
 from tests.support.replies.google_generate_content import HI, call, chunk, end, reply, text, thought, wrong
 
 KEY = "AIzaSyAVerySecretKeyOfSomebody1234567"
 SPEC = load_catalog().find("google:gemini-3.8-flash")
 DUMMY = base64.b64encode(b"skip_thought_signature_validator").decode()
-
-
-def weather(city: str = "Nowhere") -> str:
-    """The weather of a city."""
-    return f"Sunny in {city}."
 
 
 running_server, server = dialects.running_server, dialects.server
@@ -50,26 +46,17 @@ EMPTY = "The model returned an empty answer."
 # --- what comes out of each sequence ----------------------------------------------------------------------------------
 
 
-class Case(NamedTuple):
-    """`said` are the joined bubbles. For an `error` only the type is compared, and call ids are omitted."""
-
-    replies: Sequence[Reply]
-    said: Sequence[tuple[str, Any]]
-    finish: str = "stop"
-    usage: tuple[int, int] | None = (29, 10)
+def case(replies: Sequence[Reply], said: Sequence[Bubble], finish: str = "stop", usage: Any = (29, 10)) -> Case:
+    return Case(replies, said, finish, usage=usage or ())
 
 
 def calling(said: Sequence[tuple[str, Any]], *events: Any) -> Case:
     """Return a turn with calls of tools and the answer to their results."""
-    return Case([reply(*events), HI], [*said, ("output_text", "Hi.")], usage=(58, 20))
+    return case([reply(*events), HI], [*said, ("output_text", "Hi.")], usage=(58, 20))
 
 
 def broken(*events: Any, said: Sequence[tuple[str, Any]], **more: Any) -> Case:
-    return Case([reply(*events, **more)], said, "error", None)
-
-
-def called(**arguments: Any) -> tuple[str, Any]:
-    return "tool_call", {"name": "weather", "arguments": arguments}
+    return case([reply(*events, **more)], said, "error", None)
 
 
 def withheld(reason: str) -> tuple[str, Any]:
@@ -77,21 +64,17 @@ def withheld(reason: str) -> tuple[str, Any]:
     return "error", f"The provider withheld the answer (category: {category})."
 
 
-def answered(city: str) -> tuple[str, Any]:
-    return "tool_call_result", {"name": "weather", "content": f"Sunny in {city}.", "is_error": False}
-
-
 BROKEN = ("error", "The answer broke off: the model server ended it too early.")
 ANY = ("error", None)
 
 CITY_A, CITY_B = call(signed="c2ln", city="A"), call(city="B")
-A_AND_B = [called(city="A"), called(city="B"), answered("A"), answered("B")]
+A_AND_B = [called("", city="A"), called("", city="B"), answered("", "A"), answered("", "B")]
 A, SAID_I, AB = [("output_text", "a")], [("output_text", "I")], [("output_text", "ab")]
 NOT_SAID = {"candidates": [{"finishReason": "STOP", "index": 0}], "usageMetadata": {"promptTokenCount": 29}}
 BLOCKED = {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "usageMetadata": {"promptTokenCount": 29}}
 CASES = {
-    "text": Case([reply(chunk(text("Hel")), chunk(text("lo.")), end())], [("output_text", "Hello.")]),
-    "thoughts": Case(
+    "text": case([reply(chunk(text("Hel")), chunk(text("lo.")), end())], [("output_text", "Hello.")]),
+    "thoughts": case(
         [reply(chunk(thought("Let ")), chunk(thought("me see.")), chunk(text("Yes.")), end(thoughtsTokenCount=202))],
         [("reasoning", "Let me see."), ("output_text", "Yes.")],
         usage=(29, 212),
@@ -99,44 +82,44 @@ CASES = {
     "parallel calls, the first signed, without ids": calling(A_AND_B, chunk(CITY_A, CITY_B), end()),
     "one call in each chunk": calling(A_AND_B, chunk(CITY_A), chunk(CITY_B), end()),
     "a call without arguments": calling(
-        [called(), answered("Nowhere")], chunk({"functionCall": {"name": "weather"}}), end()
+        [called(""), answered("", "Nowhere")], chunk({"functionCall": {"name": "weather"}}), end()
     ),
     "text and a call": calling(
-        [("output_text", "I look."), called(city="A"), answered("A")],
+        [("output_text", "I look."), called("", city="A"), answered("", "A")],
         *(chunk(text("I look.")), chunk(call(signed="c2ln", id_="own", city="A")), end()),
     ),
-    "a call with its own end": calling([called(city="A"), answered("A")], end("STOP", CITY_A)),
+    "a call with its own end": calling([called("", city="A"), answered("", "A")], end("STOP", CITY_A)),
     "no content at all": broken(NOT_SAID, said=[("error", EMPTY)]),
-    "MAX_TOKENS": Case([reply(chunk(text("a")), end("MAX_TOKENS"))], A, "length"),
-    "SAFETY": Case([reply(chunk(text("I")), end("SAFETY"))], SAID_I, "content_filter"),
+    "MAX_TOKENS": case([reply(chunk(text("a")), end("MAX_TOKENS"))], A, "length"),
+    "SAFETY": case([reply(chunk(text("I")), end("SAFETY"))], SAID_I, "content_filter"),
     **{
-        reason: Case([reply(end(reason))], [withheld(reason)], "error")
+        reason: case([reply(end(reason))], [withheld(reason)], "error")
         for reason in ("PROHIBITED_CONTENT", "BLOCKLIST", "SPII", "MODEL_ARMOR", "IMAGE_RECITATION")
     },
-    "SAFETY with thoughts alone": Case(
+    "SAFETY with thoughts alone": case(
         [reply(chunk(thought("Hm.")), end("SAFETY"))], [("reasoning", "Hm.")], "content_filter"
     ),
-    "RECITATION": Case([reply(chunk(text("I")), end("RECITATION"))], SAID_I, "content_filter"),
+    "RECITATION": case([reply(chunk(text("I")), end("RECITATION"))], SAID_I, "content_filter"),
     **{
         reason: broken(end(reason), said=[BROKEN])
         for reason in ("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "A_REASON_FROM_THE_FUTURE")
     },
     "OTHER": broken(chunk(text("a")), end("OTHER"), said=[*A, BROKEN]),
     "the prompt is blocked": broken(BLOCKED, said=[withheld("PROHIBITED_CONTENT")]),
-    "line feeds alone": Case([reply(chunk(text("a")), end(), crlf=False)], A),
+    "line feeds alone": case([reply(chunk(text("a")), end(), crlf=False)], A),
     "an error in the stream": broken(chunk(text("a")), wrong(503, "UNAVAILABLE"), said=[*A, ANY]),
     "cut before the reason": broken(chunk(text("a")), said=[*A, BROKEN]),
     "cut in a call": broken(chunk(CITY_A), said=[BROKEN]),
     "reset": broken(chunk(text("a")), said=[*A, ANY], end="reset"),
     "malformed": broken(chunk(text("a")), b'data: {"candidates": [\r\n\r\n', end(), said=[*A, ANY]),
     "not an object": broken(chunk(text("a")), b"data: [1]\r\n\r\n", said=[*A, ANY]),
-    "an unknown part": Case(
+    "an unknown part": case(
         [reply(chunk(text("a")), chunk({"hologram": {"shape": "cube"}}), chunk(text("b")), end())], AB
     ),
-    "usage in every chunk": Case(
+    "usage in every chunk": case(
         [reply(chunk(text("a"), candidatesTokenCount=3), chunk(text("b"), candidatesTokenCount=7), end())], AB
     ),
-    "an image": Case(
+    "an image": case(
         [reply(chunk(text("a"), {"inlineData": {"mimeType": "image/png", "data": "iVBORw=="}}), end())], A
     ),
 }
@@ -145,26 +128,8 @@ CASES = {
 @pytest.mark.filterwarnings("ignore:[A-Z_]+ is not a valid FinishReason")
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 async def test_stream_is_decoded(server: Playing, case: Case) -> None:
-    server.play(*case.replies)
-    async with Agent(connect(SPEC, Endpoint(server.url, KEY)), tools=[weather]) as agent:
-        run = agent.run("Hello", reasoning=True)
-        result = await run
-    assert_said(bubbles(run.responses), case.said)
-    assert result.finish_reason == case.finish
-    assert len(server.requests) == len(case.replies)
-    if case.usage:
-        assert (result.usage["input_tokens"], result.usage["output_tokens"]) == case.usage
-
-
-def bubbles(responses: Sequence[Any]) -> list[tuple[str, Any]]:
-    """Return the bubbles without their ids, which differ in each run."""
-    said = dialects.bubbles(responses)
-    return [(type_, content if isinstance(content, str) else {**content} | {"id": None}) for type_, content in said]
-
-
-def assert_said(said: Sequence[tuple[str, Any]], expected: Sequence[tuple[str, Any]]) -> None:
-    wanted = [(type_, {**content, "id": None} if isinstance(content, dict) else content) for type_, content in expected]
-    assert [(type_, None if (type_, None) in wanted else content) for type_, content in said] == wanted
+    agent = Agent(connect(SPEC, Endpoint(server.url, KEY)), tools=[weather])
+    await assert_decoded(server, agent, case, reasoning=True)
 
 
 @pytest.mark.parametrize(("asked", "read"), [(None, 300.0), (900, 900.0), (3, 3.0)])

@@ -2,34 +2,25 @@
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from pydantic_ai.messages import BinaryContent
 
 from agent import Agent, Endpoint, Limits, ModelSpec, connect
 from agent.models.catalog import load_catalog
-from agent.runtime.run import Run
 from tests.support import dialects
 from tests.support.dialect_server import Playing, Reply
+from tests.support.dialects import Bubble, Case, answered, assert_decoded, called, weather
 from tests.support.media_files import MP3, PNG, WAV
 from tests.support.replies.chat_completions import ANSWER, ROLE, calls, chunk, ending, piece, reply
 
 ROUTER = replace(load_catalog().find("huggingface:Qwen/Qwen3-8B"), reasoning=True, tools="native")
 AUDIO = load_catalog().find("openai:gpt-audio-1.5")
-VLLM = load_catalog().find("vllm:Qwen/Qwen3-8B")
-LLAMA = replace(VLLM, id="llama.cpp:Qwen/Qwen3-8B", provider="llama.cpp")
 KEY = "hf_averysecretkey1234"
 NO_RETRIES = Limits(retries=0)
-
-Bubble = tuple[str, Any]
-
-
-def weather(city: str = "Nowhere") -> str:
-    """The weather of a city."""
-    return f"Sunny in {city}."
 
 
 def sound() -> str:
@@ -40,49 +31,36 @@ def sound() -> str:
 # --- what comes out of each sequence ----------------------------------------------------------------------------------
 
 
-class Case(NamedTuple):
-    """Replies played in turn, the visible bubbles, and the end of the run."""
-
-    replies: Sequence[Reply]
-    bubbles: Sequence[Bubble]
-    finish: str = "stop"
-    detail: str = ""
-    usage: Mapping[str, int] | None = None
-
-
-def called(id_: str, name: str = "weather", **arguments: str) -> Bubble:
-    return "tool_call", {"id": id_, "name": name, "arguments": arguments}
-
-
-def result(id_: str, content: str, name: str = "weather") -> Bubble:
-    return "tool_call_result", {"id": id_, "name": name, "content": content, "is_error": False}
+def case(
+    replies: Sequence[Reply], said: Sequence[Bubble], finish: str = "stop", detail: str = "", usage: Any = ()
+) -> Case:
+    return Case(replies, said, finish, detail, usage)
 
 
 def two(first: str = "call_1", second: str = "call_2") -> list[Bubble]:
     return [
         called(first, city="Rom"),
         called(second, city="Oslo"),
-        result(first, "Sunny in Rom."),
-        result(second, "Sunny in Oslo."),
+        answered(first, "Rom"),
+        answered(second, "Oslo"),
         ("output_text", "Done."),
     ]
 
 
 def failing(detail: str, reply: Reply, *before: Bubble) -> Case:
-    return Case([reply], [*before, ("error", detail)], "error", detail)
+    return case([reply], [*before, ("error", detail)], "error", detail)
 
 
-ONCE = {"input_tokens": 5, "output_tokens": 9}
-TWICE = {"input_tokens": 10, "output_tokens": 18}
+ONCE, TWICE = (5, 9), (10, 18)
 DONE = ("output_text", "Done.")
 CUT = "The answer broke off: Hugging Face ended it too early."
-UNKNOWN = "<an id of ours>"
+UNKNOWN = ""
 
-ROM, SUNNY_ROM = '{"city": "Rom"}', [called("call_1", city="Rom"), result("call_1", "Sunny in Rom."), DONE]
+ROM, SUNNY_ROM = '{"city": "Rom"}', [called("call_1", city="Rom"), answered("call_1", "Rom"), DONE]
 CALLS: dict[str, tuple[list[Any], list[Bubble]]] = {
     "arguments split inside an escape": (
         [calls(piece(id="call_1", name="weather")), calls(piece('{"city": "K\\u00')), calls(piece('f6ln"}'))],
-        [called("call_1", city="Köln"), result("call_1", "Sunny in Köln."), DONE],
+        [called("call_1", city="Köln"), answered("call_1", "Köln"), DONE],
     ),
     "parallel calls, their pieces mixed": (
         [
@@ -119,8 +97,8 @@ CALLS: dict[str, tuple[list[Any], list[Bubble]]] = {
         [
             called(UNKNOWN, "sound"),
             called(UNKNOWN, city="Rom"),
-            result(UNKNOWN, "Moo.", "sound"),
-            result(UNKNOWN, "Sunny in Rom."),
+            ("tool_call_result", {"id": "", "name": "sound", "content": "Moo.", "is_error": False}),
+            answered(UNKNOWN, "Rom"),
             DONE,
         ],
     ),
@@ -143,7 +121,7 @@ CALLS: dict[str, tuple[list[Any], list[Bubble]]] = {
     ),
     "empty arguments": (
         [calls(piece("", 0, "call_1", "weather"))],
-        [called("call_1"), result("call_1", "Sunny in Nowhere."), DONE],
+        [called("call_1"), answered("call_1", "Nowhere"), DONE],
     ),
 }
 ODD_DELTAS = reply(
@@ -156,19 +134,19 @@ ODD_DELTAS = reply(
 )
 CASES = {
     **{
-        name: Case([reply(*pieces, *ending("tool_calls")), ANSWER], bubbles, usage=TWICE)
+        name: case([reply(*pieces, *ending("tool_calls")), ANSWER], bubbles, usage=TWICE)
         for name, (pieces, bubbles) in CALLS.items()
     },
-    "a role alone, text, the usage alone": Case(
+    "a role alone, text, the usage alone": case(
         [reply(ROLE, chunk(content="Hel"), chunk(content="lo 👋"), *ending())],
         [("output_text", "Hello 👋")],
         usage=ONCE,
     ),
-    "reasoning by its old name": Case(
+    "reasoning by its old name": case(
         [reply(ROLE, chunk(reasoning_content="Hm."), chunk(content="So."), *ending())],
         [("reasoning", "Hm."), ("output_text", "So.")],
     ),
-    "empty deltas, nulls, comments": Case([ODD_DELTAS], [("output_text", "ab")]),
+    "empty deltas, nulls, comments": case([ODD_DELTAS], [("output_text", "ab")]),
     "refusal": failing(
         'The provider withheld the answer. "I can\'t help".',
         reply(ROLE, chunk(refusal="I can't"), chunk(refusal=" help."), *ending()),
@@ -196,31 +174,9 @@ def agent(server: Playing, spec: ModelSpec = ROUTER, **more: Any) -> Agent:
     return Agent(connect(spec, Endpoint(server.url + "/v1", KEY)), limits=NO_RETRIES, **more)
 
 
-def seen(run: Run) -> list[Bubble]:
-    """Return the bubbles, with the server's call ids."""
-    return [
-        (
-            type_,
-            content if isinstance(content, str) or content["id"].startswith("call_") else {**content, "id": UNKNOWN},
-        )
-        for type_, content in dialects.bubbles(run.responses)
-    ]
-
-
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 async def test_stream_is_decoded(server: Playing, case: Case) -> None:
-    server.play(*case.replies)
-    async with agent(server, tools=[weather, sound]) as one:
-        run = one.run("Hello")
-        ended = await run
-    bubbles = [(kind, said.replace(server.url, "{url}") if kind == "error" else said) for kind, said in seen(run)]
-    assert bubbles == case.bubbles
-    detail = ended.note.detail.replace(server.url, "{url}")
-    assert (ended.finish_reason, detail) == (case.finish, case.detail)
-    if case.usage:
-        assert ended.usage == case.usage
-    ids = [response.content["id"] for response in run.responses if response.type == "tool_call"]  # type: ignore[index]
-    assert len(set(ids)) == len(ids)
+    await assert_decoded(server, agent(server, tools=[weather, sound]), case)
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------
@@ -295,17 +251,6 @@ async def test_picture_is_sent_as_data_url(server: Playing) -> None:
         {"type": "text", "text": "What is it?"},
         {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{base64.b64encode(PNG).decode()}"}},
     ]
-
-
-@pytest.mark.parametrize("spec", [VLLM, LLAMA], ids=lambda spec: spec.provider)
-@pytest.mark.parametrize("wish", [True, False])
-async def test_chat_template_switches_reasoning(server: Playing, spec: ModelSpec, wish: bool) -> None:
-    server.play(ANSWER)
-    async with agent(server, spec, system_message="Be brief.") as one:
-        await one.ask("Hello", reasoning=wish)
-    body = server.requests[0].json
-    assert body["chat_template_kwargs"] == {"enable_thinking": wish}
-    assert [message["role"] for message in body["messages"]] == ["system", "user"]
 
 
 async def test_openai_account_is_sent_to_openai_only(server: Playing, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,9 @@
 """OpenAI and xAI through Responses: the responses to each wire sequence, and the exact requests, turn after turn."""
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from openai._utils import _transform as transform
@@ -23,6 +23,7 @@ from agent.providers.http import TIMEOUT, ClientConnection
 from agent.result import RunResult
 from tests.support import dialects
 from tests.support.dialect_server import Playing, Reply
+from tests.support.dialects import Bubble, Case, answered, assert_decoded, called
 from tests.support.media_files import PNG, WAV
 from tests.support.replies.openai_responses import (
     ANSWER,
@@ -52,17 +53,11 @@ def weather(city: str) -> str:
 
 # --- responses --------------------------------------------------------------------------------------------------------
 
-Bubble = tuple[str, Any]
 
-
-class Case(NamedTuple):
-    """Replies played in turn, the visible bubbles, and the end of the run."""
-
-    replies: Sequence[Reply]
-    bubbles: Sequence[Bubble]
-    finish: str = "stop"
-    detail: str = ""
-    usage: Mapping[str, int] | None = None
+def case(
+    replies: Sequence[Reply], said: Sequence[Bubble], finish: str = "stop", detail: str = "", usage: Any = ()
+) -> Case:
+    return Case(replies, said, finish, detail, usage)
 
 
 def said(*items: Any) -> Reply:
@@ -70,20 +65,11 @@ def said(*items: Any) -> Reply:
     return reply(created(), *items, completed())
 
 
-ONCE = {"input_tokens": 5, "output_tokens": 7, "cached_tokens": 2}
-TWICE = {"input_tokens": 10, "output_tokens": 14, "cached_tokens": 4}
-
-
-def called(city: str, id_: str = "call_1") -> Bubble:
-    return "tool_call", {"id": id_, "name": "weather", "arguments": {"city": city}}
-
-
-def result(city: str, id_: str = "call_1") -> Bubble:
-    return "tool_call_result", {"id": id_, "name": "weather", "content": f"Sunny in {city}.", "is_error": False}
+ONCE, TWICE = (5, 7, 2), (10, 14, 4)
 
 
 def failing(detail: str, sent: Reply, *before: Bubble) -> Case:
-    return Case([sent], [*before, ("error", detail)], "error", detail)
+    return case([sent], [*before, ("error", detail)], "error", detail)
 
 
 def broken(code: str, message: str) -> Reply:
@@ -96,30 +82,43 @@ BROKE = "The answer broke off: the model server ended it too early."
 LIMIT = "Your input exceeds the context window of this model. Please adjust your input and try again."
 
 QUOTA = {"type": "insufficient_quota", "code": "insufficient_quota", "message": "Pay."}
-ROM, HM, CALLED_ROM = call('{"city": "Rom"}'), ("output_text", "Hm"), [called("Rom"), result("Rom")]
+ROM, HM, CALLED_ROM = (
+    call('{"city": "Rom"}'),
+    ("output_text", "Hm"),
+    [called("call_1", city="Rom"), answered("call_1", "Rom")],
+)
 OSLO = call('{"city"', ': "Oslo"}', id_="fc_2", call_id="call_2", index=2)
 MIXED = ((one := call('{"city": ', '"Rom"}'))[:2], OSLO[:2], one[2:], OSLO[2:])
 DONE = ("output_text", "Done.")
 CASES = {
-    "text": Case([said(text("He", "llo", " 👋"))], [("output_text", "Hello 👋")], usage=ONCE),
-    "reasoning in two summaries": Case(
+    "text": case([said(text("He", "llo", " 👋"))], [("output_text", "Hello 👋")], usage=ONCE),
+    "reasoning in two summaries": case(
         [said(reasoning("First, look.", "Then say."), text("So."))],
         [("reasoning", "First, look.\n\nThen say."), ("output_text", "So.")],
     ),
-    "reasoning that is sealed and says nothing": Case([said(reasoning(), text("So."))], [("output_text", "So.")]),
-    "arguments split inside an escape": Case(
-        [said(call('{"city": "K\\u00', 'f6ln"}')), ANSWER], [called("Köln"), result("Köln"), DONE], usage=TWICE
+    "reasoning that is sealed and says nothing": case([said(reasoning(), text("So."))], [("output_text", "So.")]),
+    "arguments split inside an escape": case(
+        [said(call('{"city": "K\\u00', 'f6ln"}')), ANSWER],
+        [called("call_1", city="Köln"), answered("call_1", "Köln"), DONE],
+        usage=TWICE,
     ),
-    "arguments only when they are whole": Case([said(ROM[::3]), ANSWER], [*CALLED_ROM, DONE]),
-    "parallel calls, their pieces mixed": Case(
-        [said(*MIXED), ANSWER], [called("Rom"), called("Oslo", "call_2"), result("Rom"), result("Oslo", "call_2"), DONE]
+    "arguments only when they are whole": case([said(ROM[::3]), ANSWER], [*CALLED_ROM, DONE]),
+    "parallel calls, their pieces mixed": case(
+        [said(*MIXED), ANSWER],
+        [
+            called("call_1", city="Rom"),
+            called("call_2", city="Oslo"),
+            answered("call_1", "Rom"),
+            answered("call_2", "Oslo"),
+            DONE,
+        ],
     ),
-    "text before a call": Case(
+    "text before a call": case(
         [said(text("I look.", phase="commentary", index=0), ROM), ANSWER],
         [("output_text", "I look."), *CALLED_ROM, DONE],
     ),
-    "empty deltas": Case([said(text("", "a", "", "b", ""))], [("output_text", "ab")]),
-    "comments, a keepalive, events nobody knows": Case(
+    "empty deltas": case([said(text("", "a", "", "b", ""))], [("output_text", "ab")]),
+    "comments, a keepalive, events nobody knows": case(
         [
             reply(
                 [b": keep-alive\n\n"],
@@ -131,13 +130,13 @@ CASES = {
         ],
         [("output_text", "Still")],
     ),
-    "a keepalive first": Case(
+    "a keepalive first": case(
         [reply([event("keepalive")], created(), text("Late"), completed())], [("output_text", "Late")]
     ),
     "refusal": failing(
         'The provider withheld the answer. "I can\'t help with that".', said(refusal("I can't help with that."))
     ),
-    "refusal after text": Case(
+    "refusal after text": case(
         [said(text("Well"), refusal("No, I can't."))],
         [("output_text", "Well")],
         "content_filter",
@@ -149,7 +148,7 @@ CASES = {
     "withheld for a reason of its own": failing(
         "The provider withheld the answer (category: safety).", reply(created(), incomplete("safety"))
     ),
-    "cut at the longest answer": Case(
+    "cut at the longest answer": case(
         [reply(created(), text("On and"), incomplete("max_output_tokens"))],
         [("output_text", "On and")],
         *("length", "The answer was cut off at its maximum length.", ONCE),
@@ -194,20 +193,7 @@ def agent(server: Playing, spec: ModelSpec = OPENAI, **more: Any) -> Agent:
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 async def test_stream_is_decoded(server: Playing, case: Case) -> None:
-    server.play(*case.replies)
-    async with agent(server, tools=[weather]) as one:
-        run = one.run("Hello")
-        ended = await run
-    bubbles = [
-        (kind, said.replace(server.url, "{url}") if kind == "error" else said)
-        for kind, said in dialects.bubbles(run.responses)
-    ]
-    assert bubbles == case.bubbles
-    detail = ended.note.detail.replace(server.url, "{url}")
-    assert (ended.finish_reason, detail) == (case.finish, case.detail)
-    if case.usage:
-        assert ended.usage == case.usage
-    assert len(server.requests) == len(case.replies)
+    await assert_decoded(server, agent(server, tools=[weather]), case)
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from agent import Agent, Endpoint, InputError, Limits, connect
 from agent.models.catalog import load_catalog
 from agent.providers.refusals import Ability, refused_ability
 from tests.support.dialect_server import Playing, Reply, playing
+from tests.support.dialects import weather
 from tests.support.media_files import PNG
 from tests.support.replies.chat_completions import ANSWER, ROLE, chunk, ending, reply
 
@@ -34,11 +35,6 @@ PICTURE = BinaryContent(PNG, media_type="image/png")
 def server() -> Iterator[Playing]:
     with playing() as server:
         yield server
-
-
-def weather(city: str = "Nowhere") -> str:
-    """The weather of a city."""
-    return f"Sunny in {city}."
 
 
 def agent_of(server: Playing, name: str, **changed: Any) -> Agent:

@@ -4,7 +4,7 @@ A module takes the fixtures by their names: `running_server, server = dialects.r
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ import pytest
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.messages import ModelRequest
 
-from agent import Endpoint, ModelSpec, ProviderError, connect
+from agent import Agent, Endpoint, ModelSpec, ProviderError, connect
 from agent.models.catalog import load_catalog
 from agent.providers.connection import Connection
 from tests.support.dialect_server import Playing, Reply, playing
@@ -88,6 +88,66 @@ def bubbles(responses: Sequence[Any]) -> list[tuple[str, Any]]:
             assert out[-1][0] == response.type
             out[-1] = (response.type, out[-1][1] + response.content)
     return out
+
+
+Bubble = tuple[str, Any]
+
+
+def weather(city: str = "Nowhere") -> str:
+    """The weather of a city."""
+    return f"Sunny in {city}."
+
+
+def called(id_: str, name: str = "weather", **arguments: str) -> Bubble:
+    """Return the bubble of a call. Without an id, any id is right."""
+    return "tool_call", {"id": id_, "name": name, "arguments": arguments}
+
+
+def answered(id_: str, city: str) -> Bubble:
+    """Return the bubble of the result of `weather`."""
+    return "tool_call_result", {"id": id_, "name": "weather", "content": weather(city), "is_error": False}
+
+
+class Case(NamedTuple):
+    """Replies that are played in turn, the bubbles that are seen, the end of the run, and what is counted.
+
+    An error of None can have any words. The counted tokens are those of the input, of the output and of the cache.
+    """
+
+    replies: Sequence[Reply]
+    said: Sequence[Bubble]
+    finish: str = "stop"
+    detail: str | None = None
+    usage: Sequence[int] = ()
+
+
+async def assert_decoded(server: Playing, agent: Agent, case: Case, **options: Any) -> None:
+    """Assert that a run shows the bubbles of a case, ends and counts as it says, and asks for each reply once."""
+    server.play(*case.replies)
+    async with agent:
+        run = agent.run("Hello", **options)
+        result = await run
+    seen = bubbles(run.responses)
+    assert len(seen) == len(case.said), seen
+    assert [_shown(server, *pair) for pair in zip(seen, case.said, strict=True)] == [*case.said]
+    assert result.finish_reason == case.finish
+    if case.detail is not None:
+        assert result.note.detail.replace(server.url, "{url}") == case.detail
+    names = ("input_tokens", "output_tokens", "cached_tokens")[: len(case.usage)]
+    assert [result.usage.get(name) for name in names] == [*case.usage]
+    assert len(server.requests) == len(case.replies)
+    ids = [content["id"] for kind, content in seen if kind == "tool_call"]
+    assert len(set(ids)) == len(ids)
+
+
+def _shown(server: Playing, seen: Bubble, expected: Bubble) -> Bubble:
+    """Return a bubble without what the expected one leaves open: its id, or the words of an error."""
+    kind, content = seen
+    if isinstance(content, Mapping):
+        return kind, {**content, **({"id": ""} if isinstance(expected[1], Mapping) and not expected[1]["id"] else {})}
+    if kind == "error":
+        return kind, None if expected[1] is None else content.replace(server.url, "{url}")
+    return seen
 
 
 def assert_prefixes(bodies: Sequence[bytes], items: str, count: int) -> None:

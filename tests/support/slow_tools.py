@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 
 
 async def nap(seconds: float) -> str:
@@ -23,13 +22,3 @@ def block(seconds: float) -> str:
     """
     time.sleep(seconds)
     return "unblocked"
-
-
-async def tell(text: str) -> AsyncIterator[str]:
-    """Show a text and go on for ever.
-
-    Args:
-        text: What to show.
-    """
-    yield text
-    await asyncio.sleep(3600)

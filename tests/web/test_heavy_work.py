@@ -449,7 +449,7 @@ def test_title_is_found_in_the_first_messages() -> None:
 
 @pytest.mark.parametrize("wrote", ["model", "person"])
 def test_text_too_long_for_markdown_is_cut_as_written(wrote: str) -> None:
-    text = "*a* <b>\n\n" * 100_000
+    text = "*a* <b>\n\n" * 60_000
     asked, said = ("Hi", text) if wrote == "model" else (text, "Hi")
     entries = chain(prompt(asked), ModelResponse([TextPart(said), ThinkingPart(said)]))
     shown = render_turn(to_turns(entries)[0])["bubbles"]
@@ -471,12 +471,12 @@ def test_parts_of_a_message_share_the_room_for_markdown() -> None:
     assert [block for block in blocks if block.startswith(third)]
 
 
-LONG = "a < b\n" * 200_000
+LONG = "a < b\n" * 110_000
 WRITTEN: dict[str, list[ModelMessage]] = {
     "arguments": [prompt("Hi"), ModelResponse([ToolCallPart("look", {"at": LONG}, "1")])],
-    "many arguments": [prompt("Hi"), ModelResponse([ToolCallPart("look", {"at": [1] * 400_000}, "1")])],
+    "many arguments": [prompt("Hi"), ModelResponse([ToolCallPart("look", {"at": [1] * 250_000}, "1")])],
     "a result": [prompt("Hi"), ModelRequest([ToolReturnPart("look", LONG, "1")])],
-    "many results": [prompt("Hi"), *[ModelRequest([ToolReturnPart("look", LONG, f"{n}")]) for n in range(20)]],
+    "many results": [prompt("Hi"), *[ModelRequest([ToolReturnPart("look", LONG, f"{n}")]) for n in range(3)]],
     "a text file": [ModelRequest([UserPromptPart([quoted_file("a.txt", LONG)])])],
     "text of a picture": [
         ModelRequest([UserPromptPart([TextContent(LONG, metadata={"kind": "image", "name": "a.png", "read": LONG})])])

@@ -5,7 +5,6 @@ import json
 import re
 from collections.abc import Mapping
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
@@ -140,16 +139,6 @@ def test_file_of_another_visitor_is_refused(own: App) -> None:
         assert refused.json["detail"] == "An attachment could not be read. Attach it again."
 
 
-def test_message_sent_twice_is_stored_once(own: App) -> None:
-    visitor, word, id_ = HttpVisitor(own.url), marker(), uuid4().hex
-    body = {"text": f"!text {word}", "id": id_}
-    begun = asked(visitor, "/conversations", body)
-    again = asked(visitor, "/conversations", body | {"again": True})
-    assert again == {"conversation": begun["conversation"], "run": None}
-    answer_of(visitor, begun)
-    assert shown(visitor, begun["conversation"]).count(f"\n!text {word}\n") == 1
-
-
 def test_stop_ends_the_answer(own: App) -> None:
     visitor = HttpVisitor(own.url)
     begun = asked(visitor, "/conversations", {"text": "!tokens 9000 @20"})
@@ -180,14 +169,6 @@ def test_question_is_answered(own: App) -> None:
     assert asked(visitor, path, wrong, status=409)["detail"]
     more = asked(visitor, path, {"text": "This.", "question": {"run": begun["run"], "call": call}})
     assert "This." in text_of(answer_of(visitor, more))
-
-
-def test_temporary_chat_leaves_nothing(own: App) -> None:
-    visitor, word = HttpVisitor(own.url), marker()
-    begun = asked(visitor, "/conversations", {"text": f"!text {word}", "temporary": True})
-    assert text_of(answer_of(visitor, begun)) == word
-    assert visitor.ask("GET", "/conversations").json["conversations"] == []
-    assert visitor.ask("POST", f"/temporary/{begun['conversation']}").status == 204
 
 
 BAD: dict[str, tuple[str, Any, int]] = {

@@ -38,7 +38,7 @@ from agent.rendering.bubbles import Turn as ShownTurn
 from agent.rendering.bubbles import edits
 from agent.responses import BubbleMarker, Piece, Response
 from agent.web.chat.answers import LiveRuns
-from agent.web.chat.transcript import ConversationTurn, fold_responses, relabel_last, to_turns
+from agent.web.chat.transcript import NO_ENDING, ConversationTurn, fold_responses, relabel_last, to_turns
 from agent.web.chat.turns import TurnRenderer, caption_of, render_turn
 from agent.web.chat.views import RunningTurn
 from agent.web.run_event_routes import TurnFrames
@@ -50,6 +50,7 @@ from tests.support.views import unstored
 from tests.tiers import examples
 
 USER = Entry(parent_id=None, message=prompt("Add."), note=Note(run_id="r"))
+LOST = NO_ENDING.detail
 END = Note(run_id="r", ended="stop", timings=Timings(first_token=0.1, total=5.0))
 
 
@@ -189,6 +190,15 @@ CAPTIONS = {
 @pytest.mark.parametrize(("note", "said"), CAPTIONS.values(), ids=CAPTIONS)
 def test_caption_says_what_happened(note: Note, said: str) -> None:
     assert caption_of(note, ENGLISH, "", "") == said
+
+
+@pytest.mark.parametrize("ended", ["error", "cancelled"])
+def test_ending_is_in_the_language_of_the_page(ended: Any) -> None:
+    entry = Entry(parent_id=USER.id, message=ModelResponse([TextPart("So")]), note=Note(ended=ended, detail=LOST))
+    shown = render_turn(to_turns([USER, entry])[0], Translator("de"))
+    said = json.dumps([shown["bubbles"], shown.get("caption", "")], ensure_ascii=False)
+    assert "Der Server fiel aus, bevor die Antwort fertig war" in said
+    assert "the server" not in said
 
 
 def test_cited_sources_are_numbers_and_a_list() -> None:
