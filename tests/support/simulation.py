@@ -55,6 +55,7 @@ from tests.support.models import QWEN3, FakeLocalModels
 ANN = Visitor(owner="ann")
 SPEC = replace(QWEN3, prefill=True)
 OTHER = replace(SPEC, id="other")
+BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
 QUIET_S = 30.0
 """Virtual seconds without faults after which nothing may be in flight."""
 GONE = "the process is gone"
@@ -84,7 +85,8 @@ class Network:
             await asyncio.sleep(self._rng.choice((0.001, 0.05, 0.5, 3.0)))
             await self._wait_if_cut()
         answer = await work()
-        await self._wait_if_cut()
+        if self.is_cut or self.held_until:
+            await self._wait_if_cut()
         if fate < 0.04:
             raise StoreUnavailable("the answer of the store was lost")
         return answer
@@ -117,10 +119,16 @@ class RemoteStore:
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._store, name)
         if name in ("runs", "links", "retention"):
-            return RemoteStore(value, self._network)
+            setattr(self, name, part := RemoteStore(value, self._network))
+            return part
         if not iscoroutinefunction(value):
             return value
-        return lambda *args, **kwargs: self._network.call(lambda: value(*args, **kwargs))
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return self._network.call(lambda: value(*args, **kwargs))
+
+        setattr(self, name, call)  # so that the next call needs no look
+        return call
 
 
 class Process:
@@ -200,6 +208,7 @@ class World:
     def __init__(self, seed: int, folder: Path) -> None:
         self.rng, self.folder, self.is_calm = Random(seed), folder, False
         self._words, self._calls = count(), count()
+        self._loop, self._now = asyncio.get_running_loop(), (0.0, BEGIN)
         self._storage = MemoryStorage(self.now)
         self.store = KeyValueStore(self._storage)
         self.called = Counter[str]()
@@ -208,9 +217,11 @@ class World:
         self.processes = [Process(self) for _ in range(2)]
         self.gone = list[Process]()
 
-    @staticmethod
-    def now() -> datetime:
-        return datetime(2030, 1, 1, tzinfo=UTC) + timedelta(seconds=asyncio.get_running_loop().time())
+    def now(self) -> datetime:
+        """Return the virtual time, which stands still while the loop works."""
+        if self._now[0] != (at := self._loop.time()):
+            self._now = at, BEGIN + timedelta(seconds=at)
+        return self._now[1]
 
     async def connect(self, _owner: str, model: str | None, *_: Any) -> tuple[Any, bool]:
         """Return a connection to a model that says words which nobody said before."""
@@ -461,7 +472,7 @@ class Page:
     async def _ended_run(self) -> str:
         """Return the id of the run whose rest a page may ask for, or ""."""
         world, last = self._world, ""
-        for _ in range(MOST_LOOKS):
+        for number in range(MOST_LOOKS):
             process = world.process()
             world.check_runs()
             with suppress(*REFUSED):
@@ -469,7 +480,7 @@ class Page:
                 if running is None:
                     break
                 last = running.run_id
-            await asyncio.sleep(0.7)
+            await asyncio.sleep(min(0.7 + number / 10, 3.0))
         else:
             raise AssertionError("an answer never ended")
         if not last:
