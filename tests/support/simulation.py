@@ -10,11 +10,11 @@ import gc
 import json
 import logging
 import sys
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from inspect import iscoroutinefunction
 from itertools import count
@@ -28,11 +28,11 @@ from typing import Any, TypeVar
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
-from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserPromptPart
+from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart, UserPromptPart
 
-from agent.errors import AgentError, Conflict, StoreUnavailable
+from agent.errors import AgentError, Conflict, NotFound, StoreUnavailable
 from agent.files.store import MediaStore
-from agent.history import Entry
+from agent.history import Conversation, Entry, Note, digest_of, new_id, values
 from agent.history.key_value import KeyValueStore
 from agent.history.memory import MemoryStorage
 from agent.messages.openai import to_openai
@@ -40,11 +40,15 @@ from agent.messages.repair import prepare_messages
 from agent.providers.connection import Endpoint, ServedModel
 from agent.settings import LocalSettings, Settings
 from agent.system.threads import Threads
-from agent.tools.function_tools import tool
+from agent.tools.function_tools import ask_user, tool
+from agent.transfer.imported import FileLinks
 from agent.web.app import build_conversations
 from agent.web.chat.answers import LiveRun, StoredRun
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations, OtherModels
+from agent.web.chat.expiry import ExpiredConversations
+from agent.web.chat.importer import IMPORT_TIME, Importer
+from agent.web.chat.links import ChatLinks, LinkChoices
 from agent.web.chat.questions import QuestionId
 from agent.web.chat.sent_message import MessageId
 from agent.web.chat.visitor import Visitor
@@ -55,6 +59,7 @@ from tests.support.models import QWEN3, FakeLocalModels
 ANN = Visitor(owner="ann")
 SPEC = replace(QWEN3, prefill=True)
 OTHER = replace(SPEC, id="other")
+BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
 QUIET_S = 30.0
 """Virtual seconds without faults after which nothing may be in flight."""
 GONE = "the process is gone"
@@ -63,6 +68,8 @@ T = TypeVar("T")
 TRIES, MOST_LOOKS = 6, 2_000
 OBEY_S = 30.0
 """Virtual seconds after which a process knows what others have done with its answer, and a stop has ended it."""
+MOST_QUESTIONS = 60
+"""The most questions that a page answers until its chat has none."""
 SEEDS_AT_ONCE = 250
 """The seeds that a process plays before it takes others."""
 
@@ -84,7 +91,8 @@ class Network:
             await asyncio.sleep(self._rng.choice((0.001, 0.05, 0.5, 3.0)))
             await self._wait_if_cut()
         answer = await work()
-        await self._wait_if_cut()
+        if self.is_cut or self.held_until:
+            await self._wait_if_cut()
         if fate < 0.04:
             raise StoreUnavailable("the answer of the store was lost")
         return answer
@@ -117,10 +125,16 @@ class RemoteStore:
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._store, name)
         if name in ("runs", "links", "retention"):
-            return RemoteStore(value, self._network)
+            setattr(self, name, part := RemoteStore(value, self._network))
+            return part
         if not iscoroutinefunction(value):
             return value
-        return lambda *args, **kwargs: self._network.call(lambda: value(*args, **kwargs))
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return self._network.call(lambda: value(*args, **kwargs))
+
+        setattr(self, name, call)  # so that the next call needs no look
+        return call
 
 
 class Process:
@@ -130,9 +144,13 @@ class Process:
         self.network = Network(world.rng)
         self.network.is_calm = world.is_calm
         store: Any = RemoteStore(world.store, self.network)
-        settings = Settings(local=LocalSettings(cache_dir=world.folder))
+        settings = Settings(local=LocalSettings(cache_dir=world.folder), titles=world.has_titles)
         served = FakeLocalModels(served=(ServedModel(SPEC, Endpoint("http://127.0.0.1:1/v1")),))
-        self.page = build_conversations(settings, store, MediaStore(world.folder), served, [note, pay])
+        media = MediaStore(world.folder)
+        self.page = build_conversations(settings, store, media, served, [note, pay, ask_user])
+        self.links, in_use = ChatLinks(store, settings), self.page.list.is_in_use
+        self.importer = Importer(settings, store, media, self.page.quota, in_use, lambda _: None)
+        self.expired = ExpiredConversations(store, media, in_use, self.importer.is_storing, is_only=lambda: False)
         self.page.models.connect = world.connect  # type: ignore[method-assign]
         self._leases = asyncio.create_task(self.page.live_runs.keep_leases(store))
         self._asked = set[asyncio.Future[None]]()
@@ -200,17 +218,23 @@ class World:
     def __init__(self, seed: int, folder: Path) -> None:
         self.rng, self.folder, self.is_calm = Random(seed), folder, False
         self._words, self._calls = count(), count()
+        self._loop, self._now = asyncio.get_running_loop(), (0.0, BEGIN)
         self._storage = MemoryStorage(self.now)
         self.store = KeyValueStore(self._storage)
         self.called = Counter[str]()
+        self.has_titles = self.rng.random() < 0.3
+        self.imports = dict[str, int]()
+        """By title: the messages that the chat of an import has."""
         self.models = list[PartsModel]()
         _WORLDS[asyncio.get_running_loop()] = self
         self.processes = [Process(self) for _ in range(2)]
         self.gone = list[Process]()
 
-    @staticmethod
-    def now() -> datetime:
-        return datetime(2030, 1, 1, tzinfo=UTC) + timedelta(seconds=asyncio.get_running_loop().time())
+    def now(self) -> datetime:
+        """Return the virtual time, which stands still while the loop works."""
+        if self._now[0] != (at := self._loop.time()):
+            self._now = at, BEGIN + timedelta(seconds=at)
+        return self._now[1]
 
     async def connect(self, _owner: str, model: str | None, *_: Any) -> tuple[Any, bool]:
         """Return a connection to a model that says words which nobody said before."""
@@ -234,7 +258,11 @@ class World:
             items.append(Act("fail"))
         elif fate < 0.4:
             calls = [f"c{next(self._calls)}" for _ in range(rng.randint(1, 2))]
-            made = [Call(rng.choice(("note", "note", "pay")), f'{{"text": "{one}"}}', one) for one in calls]
+            tools = [rng.choice(("note", "note", "pay", "ask_user")) for _ in calls]
+            names = ["question" if tool == "ask_user" else "text" for tool in tools]
+            made = [
+                Call(tool, json.dumps({name: id_}), id_) for tool, name, id_ in zip(tools, names, calls, strict=True)
+            ]
             return Step([*items, *made], "tool_call")
         return Step(items, rng.choice(("stop", "stop", "stop", "length", None)))
 
@@ -276,10 +304,32 @@ class World:
             for step, before, after in zip(model.steps, model.sent, model.sent[1:], strict=False):
                 assert not step.items or len(before) < len(after), "a model was asked again after its text"
 
+    def check_chats(self, page: "Page") -> None:
+        """Check that no deleted chat is back, that no revoked link opens, and that imported chats are whole."""
+        now, items = self.now(), self._storage._items.get(ANN.owner, {})
+        for id_, chat in page.chats.items():
+            item = items.get(id_)
+            assert not chat.is_deleted or item is None or not item.is_live(now), "a deleted chat is back"
+            revoked = {digest_of(token) for token, is_open in chat.links.items() if is_open is False}
+            assert not revoked & self._storage._links.keys(), "a revoked link opens"
+        for item in items.values():
+            title = item.conversation.title if item.conversation is not None else ""
+            if title in self.imports and item.is_live(now):
+                assert len(self._storage._entries[item.id]) == self.imports[title], "an imported chat is not whole"
+
+    def check_erased(self, page: "Page") -> None:
+        """Check that nothing is left of the chats that were deleted, and of imports that have not ended."""
+        items = self._storage._items.get(ANN.owner, {})
+        left = [id_ for id_, chat in page.chats.items() if chat.is_deleted and id_ in items]
+        assert not left, "a deleted chat is not erased"
+        assert all(item.is_live(self.now()) for item in items.values()), "a hidden chat is not erased"
+        assert self._storage._entries.keys() == self._storage._owners.keys(), "messages of an erased chat are left"
+
     def has_later_run(self, conversation: str, run: str) -> bool:
         """Return True if an answer has begun in the conversation after the end of this run."""
-        runs = self._storage._items[ANN.owner][conversation].runs
-        ended_at = runs[run].ended_at or 0.0
+        item = self._storage._items[ANN.owner].get(conversation)
+        runs = item.runs if item is not None else {}
+        ended_at = (runs[run].ended_at or 0.0) if run in runs else 0.0
         return any(one.begun_at >= ended_at for id_, one in runs.items() if id_ != run)
 
     def stored_words(self, conversation: str) -> set[str]:
@@ -295,13 +345,32 @@ class World:
             process.network.is_calm = True
 
 
+@dataclass
+class Chat:
+    """What a visitor knows of a chat.
+
+    `texts` and `replies`, by call, were acknowledged. `titles` are those that it can have, empty if the visitor has
+    given none. `links` has True for an open link and False for a revoked one by its token, and None for one of which
+    nobody knows, as `is_deleted` is None then.
+    """
+
+    texts: set[str] = field(default_factory=set[str])
+    replies: dict[str, str] = field(default_factory=dict[str, str])
+    titles: set[str] = field(default_factory=set[str])
+    links: dict[str, bool | None] = field(default_factory=dict[str, bool | None])
+    is_deleted: bool | None = False
+    is_renaming: bool = False
+
+
 class Page:
     """A page of a visitor on one conversation, which does what the real page does after failures."""
 
     def __init__(self, world: World) -> None:
         self._world, self._ids = world, count()
         self.conversation: str | None = None
-        self.texts = set[str]()
+        self.chats = defaultdict[str, Chat](Chat)
+        self.imported = dict[str, str]()
+        """The ids of the chats of imports that were acknowledged, by their titles."""
         self._stopped = set[str]()
         """The runs of other processes whose stop the store has acknowledged."""
 
@@ -315,7 +384,7 @@ class Page:
                 await self._world.disturb_process()
             await self.finish()
             if self._world.rng.random() < 0.8:
-                await self._answer_question()
+                await self.answer_question()
 
     async def act(self) -> None:
         """Do one thing, and stop it perhaps."""
@@ -333,6 +402,77 @@ class Page:
             await asyncio.sleep(rng.uniform(0, 5))
             with suppress(*REFUSED):
                 await self._stop(world.process())
+        if self.conversation is not None and rng.random() < 0.4:
+            await asyncio.sleep(rng.uniform(0, 3))
+            more = rng.choice((self._delete, self._link, self._link, self._rename, self._import))
+            with suppress(*REFUSED):
+                await more(self.conversation, world.process())
+
+    async def _delete(self, conversation: str, process: Process) -> None:
+        """Delete the chat, perhaps while an answer is being written, and undo it perhaps, there or elsewhere."""
+        chat, rng = self.chats[conversation], self._world.rng
+        if chat.is_deleted is not False:
+            return
+        chat.is_deleted = None
+        await process.answer(process.page.list.delete(ANN.owner, conversation))
+        chat.is_deleted = True
+        if self.conversation == conversation:
+            self.conversation = None
+        if rng.random() < 0.5:
+            await asyncio.sleep(rng.choice((0, 5, 50)))
+            process, chat.is_deleted = self._world.process(), None
+            await process.answer(process.page.list.restore(ANN.owner, conversation))
+            chat.is_deleted = False
+            self.conversation = self.conversation or conversation
+
+    async def _link(self, conversation: str, process: Process) -> None:
+        """Make a link, or revoke one."""
+        links, rng = self.chats[conversation].links, self._world.rng
+        opened = [token for token, is_open in links.items() if is_open]
+        if not opened or rng.random() < 0.4:
+            choices = LinkChoices(days=None, later=rng.random() < 0.5)
+            token, _ = await process.answer(process.links.create(ANN.owner, conversation, choices))
+            links[token] = True
+        else:
+            links[token := rng.choice(opened)] = None
+            await process.answer(process.links.revoke(ANN.owner, conversation, digest_of(token)))
+            links[token] = False
+
+    async def _rename(self, conversation: str, process: Process) -> None:
+        chat, title = self.chats[conversation], f"title {self._new_id()}"
+        if chat.is_renaming:
+            return
+        chat.is_renaming = True
+        if chat.titles:
+            chat.titles.add(title)
+        try:
+            await process.answer(process.page.list.change(ANN.owner, conversation, title=title))
+            chat.titles = {title}
+        finally:
+            chat.is_renaming = False
+
+    async def _import(self, _: str, process: Process) -> None:
+        """Store another chat, page by page, as an import does."""
+        title, rng, last = f"import {self._new_id()}", self._world.rng, None
+        pages = list[list[Entry]]()
+        for _number in range(rng.randint(1, 3)):
+            asked = Entry(id=new_id(), parent_id=last, message=ModelRequest([UserPromptPart(self._world.text())]))
+            said = ModelResponse([TextPart(self._world.text())])
+            answered = Entry(id=new_id(), parent_id=asked.id, message=said, note=Note(ended="stop"))
+            pages.append([asked, answered])
+            last = answered.id
+        self._world.imports[title] = 2 * len(pages)
+
+        async def come() -> AsyncIterator[Sequence[Entry]]:
+            for page in pages:
+                await asyncio.sleep(rng.choice((0, 0.2, 4)))
+                yield page
+
+        async def run() -> str:
+            async with process.importer.place(ANN):
+                return await process.importer.add(ANN, title, 1_000, come(), FileLinks(lambda _: None))
+
+        self.imported[title] = await process.answer(run())
 
     async def _stop(self, process: Process) -> None:
         running = await process.answer(process.page.running.get(self.conversation, ANN.owner))
@@ -348,29 +488,44 @@ class Page:
         """Send the running answer a message, and send it as the next one if that answer does not take it."""
         text, id_, process = self._world.text(), self._new_id(), self._world.process()
         with suppress(*REFUSED):
-            if await process.answer(process.page.steer(ANN, self.conversation or "", text, MessageId(id_))):
-                self.texts.add(text)
+            conversation = self.conversation or ""
+            if await process.answer(process.page.steer(ANN, conversation, text, MessageId(id_))):
+                self.chats[conversation].texts.add(text)
                 if self._world.rng.random() < 0.7:
                     return  # else the page has not heard it
         with suppress(*REFUSED):
             await self._send(text, id_)
 
-    async def _answer_question(self) -> None:
+    async def _open_questions(self, id_: str) -> tuple[Conversation, str, dict[str, str]] | None:
+        """Return the conversation, the run that waits, and the tools of the calls for which it waits, by their ids."""
+        with suppress(NotFound):  # deleted meanwhile
+            conversation = await self._world.store.get(id_, owner=ANN.owner)
+            entries = await self._world.store.history(conversation)
+            if not conversation.pending or entries[-1].note.ended != "suspended":
+                return None
+            calls = [part for part in entries[-1].message.parts if isinstance(part, ToolCallPart)]
+            tools = {one.tool_call_id: one.tool_name for one in calls if one.tool_call_id in conversation.pending}
+            return conversation, entries[-1].note.run_id, tools
+        return None
+
+    async def _reply(self, process: Process, conversation: str, question: QuestionId, tool: str) -> None:
+        """Answer a question. A reply to the last one is stored before it is acknowledged."""
+        reply = self._world.rng.choice(("Allow", "Allow", "Refuse")) if tool == "pay" else f"reply {self._new_id()}"
+        asked = process.page.answer(ANN, conversation, reply, Choices(tools=True), question)
+        if await process.answer(asked) is not None and tool == "ask_user":
+            assert question.call not in self.chats[conversation].replies, "a question was answered twice"
+            self.chats[conversation].replies[question.call] = reply
+
+    async def answer_question(self, tries: int = TRIES) -> None:
         """Allow or refuse what a suspended answer asks, perhaps on two pages at once, until it is answered."""
         world = self._world
-        for _ in range(TRIES):
-            if self.conversation is None:
+        for _ in range(tries):
+            if self.conversation is None or (found := await self._open_questions(self.conversation)) is None:
                 return
-            conversation = await world.store.get(self.conversation, owner=ANN.owner)
-            entries = await world.store.history(conversation)
-            if not conversation.pending or entries[-1].note.ended != "suspended":
-                return
-            reply, asked = world.rng.choice(("Allow", "Allow", "Refuse")), entries[-1].note.run_id
+            conversation, asked, tools = found
             pages = [world.process() for _ in range(world.rng.choice((1, 2)))]
-            questions = [QuestionId(asked, call) for call in conversation.pending]
-            for question in questions:
-                choices = Choices(tools=True)
-                given = [one.answer(one.page.answer(ANN, conversation.id, reply, choices, question)) for one in pages]
+            for call, name in tools.items():
+                given = [self._reply(one, conversation.id, QuestionId(asked, call), name) for one in pages]
                 for one in await asyncio.gather(*given, return_exceptions=True):
                     if isinstance(one, BaseException) and not isinstance(one, REFUSED):
                         raise one
@@ -400,8 +555,9 @@ class Page:
                 if isinstance(answer, BaseException) and not isinstance(answer, REFUSED):
                     raise answer
             if any(isinstance(answer, str) for answer in answers):
-                self.conversation = next(answer for answer in answers if isinstance(answer, str))
-                self.texts.add(text)
+                conversation = next(answer for answer in answers if isinstance(answer, str))
+                self.chats[conversation].texts.add(text)
+                self.conversation = self.conversation or conversation
                 return
             await self.finish()
 
@@ -429,22 +585,22 @@ class Page:
                 await process.answer(page.undo(ANN.owner, conversation.id, asked[-1].id))
             case "edit":
                 await process.answer(page.edit(ANN, conversation.id, world.rng.choice(asked).id, text, choices))
-                self.texts.add(text)
+                self.chats[conversation.id].texts.add(text)
             case _:
                 await process.answer(page.continue_answer(ANN, conversation.id, asked[-1].id, text, choices))
 
     async def finish(self) -> None:
         """Wait for the end of the answer, and ask for the rest of one whose process was lost, as a page does."""
         for _ in range(4):
-            if self.conversation is None or not (run := await self._ended_run()):
+            if (id_ := self.conversation) is None or not (run := await self._ended_run(id_)):
                 return
             assert run not in self._stopped, "a stopped answer goes on"
-            found = await self._ask_for_rest(self.conversation, run)
+            found = await self._ask_for_rest(id_, run)
             for _ in range(TRIES):
-                if any(isinstance(one, LiveRun) for one in found) or self._world.has_later_run(self.conversation, run):
+                if any(isinstance(one, LiveRun) for one in found) or self._world.has_later_run(id_, run):
                     break
                 await asyncio.sleep(1)  # the lost process can be one that does not know it yet
-                found = await self._ask_for_rest(self.conversation, run)
+                found = await self._ask_for_rest(id_, run)
             else:
                 assert not self._world.is_calm, f"nobody writes the rest of an answer: {found}"
 
@@ -458,18 +614,19 @@ class Page:
                 raise one
         return found
 
-    async def _ended_run(self) -> str:
+    async def _ended_run(self, conversation: str) -> str:
         """Return the id of the run whose rest a page may ask for, or ""."""
         world, last = self._world, ""
-        for _ in range(MOST_LOOKS):
+        for number in range(MOST_LOOKS):
             process = world.process()
             world.check_runs()
+            world.check_chats(self)
             with suppress(*REFUSED):
-                running = await process.answer(process.page.running.get(self.conversation, ANN.owner))
+                running = await process.answer(process.page.running.get(conversation, ANN.owner))
                 if running is None:
                     break
                 last = running.run_id
-            await asyncio.sleep(0.7)
+            await asyncio.sleep(min(0.7 + number / 10, 3.0))
         else:
             raise AssertionError("an answer never ended")
         if not last:
@@ -515,18 +672,30 @@ def virtual_time() -> Iterator[Callable[[int, Path], int]]:
     clocks = [
         module for name, module in [*sys.modules.items()] if name.startswith("agent.") and "monotonic" in vars(module)
     ]
+    wall_clocks = [
+        (module, name)
+        for known, module in [*sys.modules.items()]
+        for name in ("now", "steady_now", "latest_now")
+        if known.startswith("agent.") and vars(module).get(name) is getattr(values, name)
+    ]
     with ExitStack() as stack:
         logging.disable(logging.ERROR)  # what fails on purpose
         stack.callback(logging.disable, logging.NOTSET)
         stack.enter_context(patch.object(Threads, "run", _in_the_loop))
         for module in clocks:
             stack.enter_context(patch.object(module, "monotonic", lambda: asyncio.get_running_loop().time()))
+        for module, name in wall_clocks:
+            stack.enter_context(patch.object(module, name, _now))
         yield _simulate
 
 
 def _simulate(seed: int, folder: Path) -> int:
     with asyncio.Runner(loop_factory=_Loop) as runner:
         return runner.run(_played(seed, folder))
+
+
+def _now() -> datetime:
+    return _WORLDS[asyncio.get_running_loop()].now()
 
 
 async def _in_the_loop(_: Threads, work: Callable[..., T], *args: Any, **kwargs: Any) -> T:
@@ -541,28 +710,49 @@ async def _played(seed: int, folder: Path) -> int:
     await asyncio.gather(*(page.visit() for page in pages))
     world.calm()
     await asyncio.gather(*(page.finish() for page in pages))
-    for _ in range(2):
-        await asyncio.sleep(QUIET_S)
+    await asyncio.gather(*(page.answer_question(MOST_QUESTIONS) for page in pages))
+    for seconds in (QUIET_S, QUIET_S, 2 * IMPORT_TIME.total_seconds()):
+        await asyncio.sleep(seconds)
         await world.processes[0].page.running.lost.end_all()
     assert not await world.store.runs.unfinished(), "an answer never ended"
+    await world.processes[0].expired.delete(at=world.now())
     for page in pages:
-        if page.conversation is not None:
-            await _check(world, page)
+        world.check_chats(page)
+        world.check_erased(page)
+        for id_, chat in page.chats.items():
+            await _check(world, id_, chat)
+        for title, id_ in page.imported.items():
+            assert (await world.store.get(id_, owner=ANN.owner)).title == title
     world.check_events()
     assert not {call: times for call, times in world.called.items() if times > 1}, "a tool was called twice"
     for process in world.gone:
         process.network.release()
     for process in [*world.gone, *world.processes]:
         await process.restart()
-    return sum(page.conversation is not None for page in pages)
+    return sum(len(page.chats) for page in pages)
 
 
-async def _check(world: World, page: Page) -> None:
+async def _check(world: World, id_: str, chat: Chat) -> None:
     """Check the laws of one conversation."""
-    conversation = await world.store.get(page.conversation or "", owner=ANN.owner)
+    await _check_links(world, chat)
+    try:
+        conversation = await world.store.get(id_, owner=ANN.owner)
+    except NotFound:
+        assert chat.is_deleted is not False, "a chat is lost"
+        return
+    assert chat.is_deleted is not True, "a deleted chat is back"
     entries = await world.store.entries(conversation)
+    assert not chat.titles or conversation.title in chat.titles, "the title of a visitor was replaced"
+    replies = {
+        part.tool_call_id: part.content
+        for entry in entries
+        for part in entry.message.parts
+        if isinstance(part, ToolReturnPart) and part.tool_name == "ask_user"
+    }
+    unheard = {call: reply for call, reply in chat.replies.items() if replies.get(call) != reply}
+    assert not unheard, f"an acknowledged reply was lost: {unheard}, {replies}"
     given = {str(getattr(part, "content", "")) for entry in entries for part in entry.message.parts}
-    unsaid = {text for text in page.texts if not any(text.strip() in one for one in given)}
+    unsaid = {text for text in chat.texts if not any(text.strip() in one for one in given)}
     assert not unsaid, f"an acknowledged message was lost: {unsaid}"
     lost = world.stored_words(conversation.id) - {word for entry in entries for word in _said(entry)}
     assert not lost, f"text that the store had was lost: {lost}"
@@ -572,6 +762,21 @@ async def _check(world: World, page: Page) -> None:
         words = Counter(word for entry in path for word in _said(entry))
         assert not {word: times for word, times in words.items() if times > 1}, "a text is stored twice"
         assert_accepted(to_openai(prepare_messages([*(entry.message for entry in path), hello()])))
+
+
+async def _check_links(world: World, chat: Chat) -> None:
+    """Check that a link opens until it is revoked or its chat is deleted."""
+    for token, is_open in chat.links.items():
+        try:
+            opened = bool((await world.processes[0].links.open(token)).stored.begins)
+        except NotFound:
+            opened = False
+        is_wanted = None if None in (is_open, chat.is_deleted) else is_open and not chat.is_deleted
+        if is_wanted and not opened:  # the visitor can have undone all messages of a link to later ones
+            link = await world.store.links.get(digest_of(token))
+            head = link.head_id or (await world.store.get(link.conversation_id, owner=ANN.owner)).head_id
+            is_wanted = None if head is None else True
+        assert is_wanted in (None, opened), "a link is lost" if is_wanted else "a link opens that must not"
 
 
 def _said(entry: Entry) -> list[str]:
