@@ -8,7 +8,7 @@ from io import BytesIO
 
 from PIL import Image
 
-from bench.attack import chats, documents, heavy, requests, texts
+from bench.attack import branches, chats, documents, heavy, requests, texts
 from bench.attack.client import Client, Reply
 
 ADDRESS = "192.0.2.7"
@@ -95,6 +95,7 @@ ATTACKS: dict[str, Callable[[str], object]] = {
     "one 20 MB file named 120 times": one_file_many_times,
     "200 guests with a system prompt of 0.9 MB": long_prompts,
     **chats.ATTACKS,
+    **branches.ATTACKS,
     **heavy.ATTACKS,
     "texts of 5 MB on all routes": heavy.long_texts,
     **documents.ATTACKS,

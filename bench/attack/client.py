@@ -114,10 +114,14 @@ def message(text: str, *paths: str) -> dict[str, Any]:
 
 @dataclass
 class Bystander:
-    """Another visitor: the seconds of its answers and of its looks at the page and the list, and its failures."""
+    """Another visitor: the seconds of its answers and of its looks at the page, the list and a chat, and its failures.
+
+    `longest` are the longest seconds of each kind of look.
+    """
 
     seconds: list[float] = field(default_factory=list[float])
     looks: list[float] = field(default_factory=list[float])
+    longest: dict[str, float] = field(default_factory=dict[str, float])
     failures: list[str] = field(default_factory=list[str])
 
     @property
@@ -127,7 +131,9 @@ class Bystander:
 
     def __str__(self) -> str:
         failed = f", refused {len(self.failures)} times: {self.failures[0]}" if self.failures else ""
-        return f"{len(self.seconds)} answers, the longest wait {self.slowest:.2f} s{failed}"
+        each = {"an answer": max(self.seconds, default=0.0), **self.longest}
+        waits = ", ".join(f"{seconds:.2f} s for {name}" for name, seconds in each.items())
+        return f"{len(self.seconds)} answers, the longest waits {waits}{failed}"
 
 
 @contextmanager

@@ -15,19 +15,27 @@ from bench.attack.client import Bystander, Client
 ADDRESS = f"198.51.{os.getpid() % 254 + 1}.{os.getpid() // 254 % 254 + 1}"
 """The network address of the bystander, which no attacker and no other bystander shares."""
 
+OPEN_S = 1.2
+"""Seconds between two looks at its own chat, of which a minute has a limit."""
+
 
 def main(url: str, pause: float) -> None:
-    """Load the page and the list, and send a message, again and again."""
+    """Load the page, the list and a chat, and send a message, again and again."""
     seen = Bystander()
     with Client(url, x_forwarded_for=ADDRESS) as client:
         client.chat("!text Hello.", new=True)  # the first answer of an app also waits for imports
         print("open", flush=True)
-        is_over = False
+        chat = client.http.get("/conversations").json()["conversations"][0]["id"]
+        is_over, opened = False, 0.0
         while not is_over:
-            for path in ("/", "/conversations"):
+            paths = {"the page": "/", "the list": "/conversations"}
+            if (now := time.monotonic()) - opened >= OPEN_S:
+                opened, paths["its chat"] = now, f"/conversations/{chat}?format=blocks"
+            for name, path in paths.items():
                 began = time.monotonic()
                 status = client.http.get(path).status_code
-                seen.looks.append(time.monotonic() - began)
+                seen.looks.append(took := time.monotonic() - began)
+                seen.longest[name] = max(took, seen.longest.get(name, 0.0))
                 if status != 200:
                     seen.failures.append(f"status {status} of {path}")
             began = time.monotonic()

@@ -25,6 +25,7 @@ from agent.web.chat.expiry import FOR_EVER, ExpiredConversations
 from agent.web.chat.journal import branch
 from agent.web.chat.links import pages_of
 from agent.web.chat.storage_quota import StorageQuota
+from agent.web.chat.stored_entries import entries_of_turn
 from agent.web.chat.transcript import MessageVersions, TurnVersions, is_prompt, message_text, to_turns
 from agent.web.chat.turns import render_turn
 from agent.web.chat.views import ChatViews
@@ -529,3 +530,76 @@ async def test_erasure_reads_bounded_parts(house: House, monkeypatch: pytest.Mon
     await house.branches.erase("ann", house.conversation.id, first)
     assert max(read) <= 4
     assert (await house.shown(), [*await house.media.files("ann")]) == ([], [])
+
+
+class CountingStore(MemoryStore):
+    """A store that notes its reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = list[str]()
+
+    async def find(self, *args: Any, **more: Any) -> Any:
+        self.reads.append("find")
+        return await super().find(*args, **more)
+
+    async def following(self, *args: Any, **more: Any) -> Any:
+        self.reads.append("following")
+        return await super().following(*args, **more)
+
+    async def history(self, *args: Any, **more: Any) -> Any:
+        self.reads.append("history")
+        return await super().history(*args, **more)
+
+
+@pytest.mark.parametrize("beside", ["begins", "follow the first message"])
+async def test_many_versions_cost_no_more_reads(house: House, beside: str) -> None:
+    house.store = store = CountingStore()
+    house.branches = Branches(
+        store, house.media, StorageQuota(None, store, house.media, Path()), FOR_EVER, house.is_answered
+    )
+    first = await house.turn("zero")
+    after = None if beside == "begins" else house.conversation.head_id
+    versions = [await house.turn("one", after) for _ in range(3)]
+
+    async def reads() -> list[str]:
+        """Return the reads of what was taken back, of a text, and of two changes to another version."""
+        chat = replace(house.conversation, head_id=after) if after else house.conversation
+        entries = await store.entries(chat)
+        store.reads.clear()
+        await hidden_after(store, chat, entries)
+        await entries_of_turn(store, house.conversation, first if after else versions[-1])
+        await house.branches.choose("ann", chat.id, versions[0])
+        await house.branches.erase("ann", chat.id, versions.pop(0))
+        found = [*store.reads]
+        await house.shown()  # the turns that are added know the change
+        return found
+
+    few = await reads()
+    versions += [await house.turn("one", after) for _ in range(20)]
+    assert await reads() == few
+
+
+async def test_versions_of_one_question_share_their_ids(house: House) -> None:
+    sent = [await house.turn("one") for _ in range(3)]
+    found = versions_in(await house.store.entries(house.conversation))
+    assert len({id(one.answer.ids) for id_ in sent if (one := found[id_]).answer}) == 1
+
+
+async def test_one_visitor_changes_one_branch_at_a_time(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent, reading, most = [await house.turn("one") for _ in range(3)], 0, 0
+    find = house.store.find
+
+    async def slow(*args: Any, **more: Any) -> Any:
+        nonlocal reading, most
+        reading += 1
+        most = max(most, reading)
+        await asyncio.sleep(0)
+        try:
+            return await find(*args, **more)
+        finally:
+            reading -= 1
+
+    monkeypatch.setattr(house.store, "find", slow)
+    await asyncio.gather(*(house.branches.choose("ann", house.conversation.id, id_) for id_ in sent))
+    assert most == 1

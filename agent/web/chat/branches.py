@@ -30,7 +30,7 @@ from agent.web.chat.links import pages_of
 from agent.web.chat.questions import MESSAGE_GONE
 from agent.web.chat.side_by_side import has_hidden_model
 from agent.web.chat.storage_quota import StorageQuota
-from agent.web.chat.stored_entries import VIEW_BYTES, newest_first
+from agent.web.chat.stored_entries import VIEW_BYTES, first_until, newest_first
 from agent.web.chat.temporary import TemporaryChats
 from agent.web.chat.temporary_stores import is_temporary
 from agent.web.chat.titles import NumberedTitles, first_words, rename, without_number
@@ -46,7 +46,7 @@ ROW_CHARACTERS = 80
 PAGE = 200
 """Messages that are read at once for a tree, or for their files before they are erased."""
 COPIES = 2
-"""Chats that are copied at once, and those from which messages are erased. Others wait, and visitors take turns."""
+"""Chats that are copied at once, and those whose branch changes. Others wait, and visitors take turns."""
 
 
 class Branches:
@@ -68,7 +68,7 @@ class Branches:
         self._store, self._media, self._quota = store, media, quota
         self._periods, self._is_answered, self._temporary = periods, is_answered, temporary
         self._copying, self._copied = RequestQueue(COPIES), Counter[str]()
-        self._erasing = RequestQueue(COPIES, slots_per_visitor=1)
+        self._changing = RequestQueue(COPIES, slots_per_visitor=1)
 
     def is_copying(self, owner: str) -> bool:
         """Return True if a conversation of this owner is copied, and is hidden until it is whole."""
@@ -76,15 +76,19 @@ class Branches:
 
     async def choose(self, owner: str, conversation_id: str | None, entry_id: str) -> None:
         """Show this version of a message, and what followed it last. Raises `Conflict` and `NotFound`."""
-        conversation = await self._read(owner, conversation_id)
+        with acting_for(owner):
+            async with self._changing.slot():
+                await self._choose(await self._read(owner, conversation_id), entry_id)
+
+    async def _choose(self, conversation: Conversation, entry_id: str) -> None:
         if not any(map(is_prompt, await self._store.find(conversation, ids=[entry_id]))):
             raise Conflict(MESSAGE_GONE)
         *_, newest = await self._store.following(conversation, entry_id)  # the branch that went on last
         conversation = await self._store.save(branch(conversation, newest))
         begins = await self._store.find(conversation, after=[None], most_bytes=VIEW_BYTES)
-        for first in begins[1:] and begins:  # with only one, the chat begins as before
-            if entry_id in await self._store.following(conversation, first.id):
-                await rename(self._store, conversation, first, begins)
+        if len(begins) > 1:  # otherwise the chat begins as before
+            first = await first_until(self._store, replace(conversation, head_id=entry_id), None)
+            await rename(self._store, conversation, first, begins)
 
     async def erase(self, owner: str, conversation_id: str | None, entry_id: str) -> None:
         """Erase this version of a message, with the same message to other models, and all that follows on any branch.
@@ -92,7 +96,7 @@ class Branches:
         The newest other version is shown then, or else what was before it. Raises `Conflict` and `NotFound`.
         """
         with acting_for(owner):
-            async with self._erasing.slot():
+            async with self._changing.slot():
                 await self._erase_message(await self._read(owner, conversation_id), entry_id)
 
     async def _erase_message(self, conversation: Conversation, entry_id: str) -> None:
@@ -160,8 +164,8 @@ class Branches:
         if not stay:
             await self._store.label(left.id, owner=left.owner, title="")
         elif len(stay) < len(begins):
-            shown = [one for one in stay if left.head_id in await self._store.following(left, one.id)]
-            await rename(self._store, left, (shown or stay)[-1], begins)
+            first = await first_until(self._store, left, None) if left.head_id else stay[-1]
+            await rename(self._store, left, first, begins)
 
     async def _erase(
         self, left: Conversation, gone: Set[str], references: Mapping[str, set[str]], begins: Sequence[Entry]
@@ -383,9 +387,10 @@ async def hidden_after(store: HistoryStore, conversation: Conversation, entries:
     hidden = [entry.id for entry in entries if entry.parent_id == conversation.head_id and is_prompt(entry)]
     if len(hidden) < 2:
         return "".join(hidden)
-    left = {end: number for number, end in enumerate(conversation.branches)}
-    ends = {id_: max(left.get(one, -1) for one in await store.following(conversation, id_)) for id_ in hidden}
-    return max(hidden, key=lambda id_: ends[id_])
+    below = {*await store.following(conversation, conversation.head_id)} - {conversation.head_id}
+    left = next((end for end in reversed(conversation.branches) if end in below), hidden[0])
+    first = await first_until(store, replace(conversation, head_id=left), conversation.head_id)
+    return first.id if is_prompt(first) else hidden[0]
 
 
 def versions_in(entries: Sequence[Entry]) -> Mapping[str, TurnVersions]:
@@ -402,10 +407,10 @@ def versions_in(entries: Sequence[Entry]) -> Mapping[str, TurnVersions]:
     for place in places.values():
         questions = list(place.values())
         newest = tuple(answers[-1] for answers in questions)
-        for number, answers in enumerate(questions, 1):
+        for number, answers in enumerate(map(tuple, questions), 1):  # all versions share one tuple
             question = MessageVersions(newest, number) if len(questions) > 1 else None
             for at, id_ in enumerate(answers, 1):
-                answer = MessageVersions(tuple(answers), at) if len(answers) > 1 else None
+                answer = MessageVersions(answers, at) if len(answers) > 1 else None
                 if question or answer:
                     out[id_] = TurnVersions(question, answer)
     return out

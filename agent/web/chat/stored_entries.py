@@ -70,6 +70,18 @@ async def newest_first(store: HistoryStore, conversation: Conversation) -> Async
         conversation, page = replace(conversation, head_id=entries[0].parent_id), min(page * 4, LARGEST_PAGE)
 
 
+async def first_until(store: HistoryStore, conversation: Conversation, parent_id: str | None) -> Entry:
+    """Return the entry after the one with this id, on the branch to the head of `conversation`.
+
+    With None, it is the first one of all. Raises `NotFound` if the branch does not pass that entry.
+    """
+    async with aclosing(newest_first(store, conversation)) as entries:
+        async for entry in entries:
+            if entry.parent_id == parent_id:
+                return entry
+    raise NotFound(NO_ENTRY)
+
+
 async def last_turn(store: HistoryStore, conversation: Conversation) -> list[Entry]:
     """Return the entries from the visitor's last message on, or all if there is none. Raises `NotFound`."""
     turn = list[Entry]()
@@ -107,16 +119,14 @@ async def _after(store: HistoryStore, conversation: Conversation, ids: Sequence[
                 yield entry
             at += len(page)
         return
-    last: str | None = ids[0]
+    last = ids[0]
     while last != conversation.head_id:
-        nexts, last = await store.find(conversation, after=[last], most_bytes=VIEW_BYTES), None
-        for entry in nexts:
-            if len(nexts) == 1 or conversation.head_id in await store.following(conversation, entry.id):
-                yield entry
-                last = entry.id
-                break
-        if last is None:  # deleted meanwhile
+        nexts = await store.find(conversation, after=[last], most_bytes=VIEW_BYTES)
+        if all(map(is_prompt, nexts)):  # the turn is over, or was deleted meanwhile
             return
+        entry = nexts[0] if len(nexts) == 1 else await first_until(store, conversation, last)
+        yield entry
+        last = entry.id
 
 
 def last_prompt(entries: Sequence[Entry], entry_id: str) -> Entry:
