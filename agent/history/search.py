@@ -160,13 +160,13 @@ def hits_with_branches(hits: Iterable[ConversationHit]) -> list[str]:
     return [hit.conversation.id for hit in hits if hit.entry_id is not None and hit.conversation.branches]
 
 
-def groups(items: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
-    """Yield the items in groups, each up to the item with which it has `READ_BYTES`."""
+def groups(items: Iterable[T], size_of: Callable[[T], int], most: int = READ_BYTES) -> Iterator[list[T]]:
+    """Yield the items in groups, each up to the item with which it has the size `most`, by default in bytes."""
     group, size = list[T](), 0
     for item in items:
         group.append(item)
         size += size_of(item)
-        if size >= READ_BYTES:
+        if size >= most:
             yield group
             group, size = list[T](), 0
     if group:

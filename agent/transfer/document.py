@@ -184,15 +184,16 @@ def blocks_of(
 
     `mark` writes the numbers of sources. `name` returns the name of the model with this id.
     """
-    for turn in _turns(entries):
+    for turn in turns_of(entries, LONGEST_TURN):
         for block in _turn(turn, translator, mark):
             yield replace(block, title=translator(name(block.title))) if block.type == "model" else block
 
 
-def _turns(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+def turns_of(entries: Iterable[Entry], longest: int | None = None) -> Iterator[list[Entry]]:
+    """Yield each prompt with what follows it. A turn with more than `longest` entries is cut."""
     turn = list[Entry]()
     for entry in entries:
-        if turn and (_prompt(entry) is not None or len(turn) == LONGEST_TURN):
+        if turn and (_prompt(entry) is not None or len(turn) == longest):
             yield turn
             turn = []
         turn.append(entry)

@@ -26,21 +26,14 @@ from agent.transfer.document import DELETED, DOCUMENT_THREADS, Block, shown_text
 STYLE = Path(__file__).with_name("document.css").read_text(encoding="utf-8")
 
 
-def style_source(style: str) -> str:
-    """Return the source that allows this style sheet in a policy, and no other one."""
-    return f"'sha256-{b64encode(sha256(style.encode()).digest()).decode()}'"
+def policy_of(style: str, media: str = "data:", *more: str, form: str = "'none'") -> str:
+    """Return the policy of a page with this style sheet: no script, and files only from `media`."""
+    digest = b64encode(sha256(style.encode()).digest()).decode()
+    sources = f"img-src {media}", f"media-src {media}", "base-uri 'none'", f"form-action {form}"
+    return "; ".join(("default-src 'none'", f"style-src 'sha256-{digest}'", *sources, *more))
 
 
-POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        f"style-src {style_source(STYLE)}",
-        "img-src data:",
-        "media-src data:",
-        "base-uri 'none'",
-        "form-action 'none'",
-    )
-)
+POLICY = policy_of(STYLE)
 STEPS = ("reasoning", "call", "result")
 PAGE_END = "</main>\n</body>\n</html>\n"
 _CHUNK = 3 * (1 << 14)

@@ -33,6 +33,7 @@ from agent.history import (
     now,
 )
 from agent.history.codec import dump_conversation, dump_entries, load_conversations, load_entries
+from agent.history.search import groups
 from agent.responses import fix_surrogates
 from agent.transfer.document import DOCUMENT_THREADS, ENTRY_BYTES, PAGE, PAGE_BYTES, files_and_size
 from agent.transfer.imported import (
@@ -56,6 +57,7 @@ Its folder is beside it, with its name, instructions and model.
 FOLDER_FIELDS = {"name": FOLDER_NAME, "instructions": FOLDER_INSTRUCTIONS, "model": MAX_NAME}
 """The fields of a folder in the file, with their most characters."""
 LOADED_CHARACTERS = 100_000
+"""Characters of entries that are in memory as text at a time, while they are read."""
 T = TypeVar("T")
 _CHUNK = 3 * (1 << 14)
 """Bytes of a file that are encoded at once; base64 encodes three at a time."""
@@ -184,7 +186,8 @@ def read_conversation(element: Mapping[str, Any], find: FindFile, source: str = 
         for id_, entry in _taken(sorted(zip(ids, entries, strict=True), key=lambda pair: order[pair[0]], reverse=True))
     )
     entries.clear()
-    loaded = [_renewed(entry, links, runs) for entry in _loaded(texts)]
+    parts = groups(texts, len, LOADED_CHARACTERS)
+    loaded = [_renewed(entry, links, runs) for some in parts for entry in load_entries(some)]
     conversation = _conversation(cast("dict[str, Any]", given), ids)
     votes = _votes(conversation.votes, ids, loaded)
     conversation = replace(conversation, votes=votes, source=source, imported_at=now() if source else None)
@@ -228,18 +231,6 @@ def _taken(items: list[T]) -> Iterator[T]:
     """Yield the items from the last to the first, and free each one."""
     while items:
         yield items.pop()
-
-
-def _loaded(texts: Iterable[str]) -> Iterator[Entry]:
-    """Yield the entries. Those of about `LOADED_CHARACTERS` are in memory as text at a time."""
-    batch, size = list[str](), 0
-    for text in texts:
-        batch.append(text)
-        size += len(text)
-        if size >= LOADED_CHARACTERS:
-            yield from load_entries(batch)
-            batch, size = list[str](), 0
-    yield from load_entries(batch)
 
 
 def source_of_ours(element: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mappi
 from contextlib import aclosing
 from time import monotonic
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import StreamingResponse
@@ -89,35 +89,36 @@ def count_request(limit: RequestLimit | None, request: Request, owner: str) -> N
         limit.count(owner, client_address(request.scope))
 
 
-class RequestSlot:
-    """A place among the requests that are answered at once. It is given back once, at the latest if it is lost.
+class HeldPlace:
+    """A place that is released once. The `with` block releases it at its end, unless it was handed over."""
 
-    The `with` block gives it back at its end, unless it was handed over.
-    """
-
-    def __init__(self, give_back: Callable[[], object]) -> None:
-        self._give_back: Callable[[], object] | None = give_back
+    def __init__(self, release: Callable[[], object]) -> None:
+        self._release: Callable[[], object] | None = release
         self._is_handed_over = False
 
-    def __enter__(self) -> "RequestSlot":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if not self._is_handed_over:
-            self.give_back()
+            self.release()
 
     def hand_over(self) -> None:
-        """Let the new owner of the place give it back."""
+        """Hand the place over. Its new owner calls `release`."""
         self._is_handed_over = True
 
-    def give_back(self) -> None:
-        """Give the place back. A second call does nothing."""
-        if self._give_back is not None:
-            self._give_back, give_back = None, self._give_back
-            give_back()
+    def release(self) -> None:
+        """Release the place. A second call does nothing."""
+        if self._release is not None:
+            self._release, release = None, self._release
+            release()
+
+
+class RequestSlot(HeldPlace):
+    """A place among the requests that are answered at once. It is released at the latest if it is lost."""
 
     def __del__(self) -> None:
-        self.give_back()
+        self.release()
 
 
 class HeavyWork:
@@ -177,7 +178,7 @@ class HeavyBody:
         try:
             await self._pieces.aclose()
         finally:
-            self._place.give_back()
+            self._place.release()
 
 
 class HeavyResponse(StreamingResponse):

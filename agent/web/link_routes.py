@@ -27,7 +27,7 @@ from agent.rendering.html import REST_OF_LINK, html_mark
 from agent.settings import Settings
 from agent.system.request_queue import RequestQueue, acting_for
 from agent.transfer.document import DOCUMENT_THREADS, LONGEST_TURN, beginning, blocks_of, named_as_stored, title_of
-from agent.transfer.html import PAGE_END, STYLE, FileUrl, Frame, page_head, style_source, to_html
+from agent.transfer.html import PAGE_END, STYLE, FileUrl, Frame, page_head, policy_of, to_html
 from agent.transfer.shared import NOT_INCLUDED
 from agent.web.chat.choices import MAX_PROMPT_CHARACTERS
 from agent.web.chat.links import MAX_DAYS, ChatCopies, ChatLinks, LinkChoices, SharedChat
@@ -134,17 +134,7 @@ def _fields(link: Link) -> dict[str, Any]:
 
 
 LINK_STYLE = STYLE + Path(__file__).with_name("link_page.css").read_text(encoding="utf-8")
-POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        f"style-src {style_source(LINK_STYLE)}",
-        "img-src 'self' data:",
-        "media-src 'self' data:",
-        "base-uri 'none'",
-        "form-action 'self'",
-        "frame-ancestors 'none'",
-    )
-)
+POLICY = policy_of(LINK_STYLE, "'self' data:", "frame-ancestors 'none'", form="'self'")
 HEADERS = {
     "content-security-policy": POLICY,
     "cache-control": "no-store",  # so that nothing of a revoked link stays in a browser

@@ -6,7 +6,7 @@ Those with the same content are the same question, and their answers are version
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping, Sequence, Set
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterable, Mapping, Sequence, Set
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
@@ -104,12 +104,12 @@ class Branches:
         if not asked:
             raise Conflict(MESSAGE_GONE)
         gone = set[str]()
-        async for same in self._pages(conversation, {entry_id, *asked[0].note.compared[:MOST_MODELS]}):
+        async for same in _pages(self._store, conversation, {entry_id, *asked[0].note.compared[:MOST_MODELS]}):
             for one in filter(is_prompt, same):
                 gone.update(await self._store.following(conversation, one.id))
         left = await self._without(conversation, asked[0], gone)
         references = dict[str, set[str]]()
-        async for entries in self._pages(conversation, gone):
+        async for entries in _pages(self._store, conversation, gone):
             for id_, names in (await PREPARING.run(references_in, conversation.id, entries)).items():
                 references.setdefault(id_, {reference_of(conversation.id)}).update(names)
         if references:
@@ -117,23 +117,13 @@ class Branches:
         begins = await self._store.find(left, after=[None], most_bytes=VIEW_BYTES)
         await run_to_completion(self._erase(left, gone, references, begins))
 
-    async def _pages(self, conversation: Conversation, ids: Iterable[str]) -> AsyncIterator[Sequence[Entry]]:
-        """Yield these entries, about `VIEW_BYTES` of them at a time."""
-        left = [*ids]
-        while left:
-            page = left[-PAGE:]
-            found = await self._store.find(conversation, ids=page, most_bytes=VIEW_BYTES)
-            known = {one.id for one in found}
-            left = left[:-PAGE] + [id_ for id_ in page if found and id_ not in known]
-            yield found
-
     async def _keep_files(self, conversation: Conversation, gone: Set[str], files: Set[str]) -> None:
         """Give the messages that stay references of their own to those of these files that they name.
 
         Those of an import, and those of a copied link, are held by the reference of the conversation alone.
         """
         stay = [id_ for id_ in await self._store.following(conversation, None) if id_ not in gone]
-        async for entries in self._pages(conversation, stay):
+        async for entries in _pages(self._store, conversation, stay):
             named = await PREPARING.run(references_in, conversation.id, entries)
             for one in entries:
                 for id_ in one.note.attachments:
@@ -329,16 +319,28 @@ async def read_tree(store: HistoryStore, conversation: Conversation) -> tuple[li
 
     The newest messages are read, up to `TREE_BYTES` and `TREE_MESSAGES` of them.
     """
-    ids = await store.following(conversation, None)
-    entries, size, left = dict[str, Entry](), 0, list(ids[-TREE_MESSAGES:])
-    while left and size < TREE_BYTES:
-        page = left[-PAGE:]
-        found = await store.find(conversation, ids=page, most_bytes=TREE_BYTES // 8)
-        size += await LOOKS.run(_bytes_of, found)
-        entries |= {one.id: one for one in found}
-        left = left[:-PAGE] + [id_ for id_ in page if found and id_ not in entries]
+    ids, entries, size = await store.following(conversation, None), dict[str, Entry](), 0
+    async with aclosing(_pages(store, conversation, ids[-TREE_MESSAGES:], TREE_BYTES // 8)) as pages:
+        async for page in pages:
+            size += await LOOKS.run(_bytes_of, page)
+            entries |= {one.id: one for one in page}
+            if size >= TREE_BYTES:
+                break
     rows = await LOOKS.run(_rows, [entries[id_] for id_ in ids if id_ in entries], conversation)
     return rows[:MOST_ROWS], len(entries) < len(ids) or len(rows) > MOST_ROWS
+
+
+async def _pages(
+    store: HistoryStore, conversation: Conversation, ids: Iterable[str], most_bytes: int | None = None
+) -> AsyncGenerator[Sequence[Entry]]:
+    """Yield these entries in pages of about `most_bytes`, by default `VIEW_BYTES`, the last ones first."""
+    left = [*ids]
+    while left:
+        page = left[-PAGE:]
+        found = await store.find(conversation, ids=page, most_bytes=most_bytes or VIEW_BYTES)
+        known = {one.id for one in found}
+        left = left[:-PAGE] + [id_ for id_ in page if found and id_ not in known]
+        yield found
 
 
 def _bytes_of(entries: Sequence[Entry]) -> int:

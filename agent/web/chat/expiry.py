@@ -34,6 +34,9 @@ UNNAMED_SECONDS = 3600.0
 UNDO_SECONDS = 60.0
 """Seconds in which the deletion of a conversation can be undone. The page offers it for a shorter time."""
 
+FAR_FUTURE = datetime.max.replace(tzinfo=UTC)
+PAGE = 200
+"""Conversations that are read at once."""
 IMPORT_TIME = timedelta(hours=1)
 """The longest time that an import may take to store its conversations."""
 _HIDDEN = timedelta(days=365)
@@ -315,6 +318,15 @@ async def _references(store: HistoryStore, media: MediaStore, conversation: Conv
         except HistoryError:
             return {}
     return references
+
+
+async def expiring_of(store: HistoryStore, owner: str) -> Sequence[Conversation]:
+    """Return the conversations of an owner that have an expiry, also those that have expired and are not erased yet."""
+    found, seen = list[Conversation](), set[str]()
+    while page := await store.retention.expiring(FAR_FUTURE, owners=owner, limit=PAGE, skip=seen):
+        seen.update(conversation.id for conversation in page)
+        found += [conversation for conversation in page if conversation.owner == owner]
+    return found
 
 
 async def _has_files(media: MediaStore, owner: str) -> bool:

@@ -21,6 +21,7 @@ from agent.files.references import files_named_in, reference_of
 from agent.files.sandbox import open_image
 from agent.files.store import MediaStore, type_of_id
 from agent.history import MOST_FOLDERS, Conversation, Entry, Folder, HistoryStore, now
+from agent.history.search import groups
 from agent.i18n.text import LocalizedText, _, joined, listed, ngettext
 from agent.messages.repair import count_bytes
 from agent.settings import Settings
@@ -436,7 +437,7 @@ class Importer:
             files |= more
         title = titles.title_for(conversation.title) if has_visible(conversation.title) else ""
         stored, ids = hidden(replace(conversation, title=title, owner=owner, revision=0), began), dict[str, str]()
-        *first, last = await IMPORT_THREADS.run(_pages, entries) or [[]]
+        *first, last = await IMPORT_THREADS.run(lambda: [*groups(entries, _page_bytes, PAGE_BYTES)]) or [[]]
         for page in first:
             stored = replace(stored, head_id=page[-1].id, branches=())
             stored, files = await self._add_page(stored, page, files, outcome, ids), {}
@@ -569,16 +570,9 @@ def _sources_of(conversation: Conversation) -> list[str]:
     return [f"{FORMAT}:{conversation.id}", *([conversation.source] if conversation.source else [])]
 
 
-def _pages(entries: Sequence[Entry]) -> list[list[Entry]]:
-    """Return the entries in pages of about this many bytes."""
-    pages, size = list[list[Entry]](), PAGE_BYTES
-    for entry in entries:
-        if size >= PAGE_BYTES or len(pages[-1]) == PAGE:
-            pages.append([])
-            size = 0
-        pages[-1].append(entry)
-        size += count_bytes(entry.message)
-    return pages
+def _page_bytes(entry: Entry) -> int:
+    """Return what an entry adds to a page, which has at most `PAGE` entries."""
+    return max(count_bytes(entry.message), PAGE_BYTES // PAGE)
 
 
 def _usable(id_: str, source: FileSource, most: int) -> bytes | None:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from time import time
 
 from agent.files.store import MediaStore, ids_in
@@ -12,10 +12,9 @@ from agent.history import Conversation, HistoryStore
 from agent.system.threads import TEXTS
 from agent.web.chat.conversation_list import ATTEMPTS
 from agent.web.chat.conversations import Conversations
-from agent.web.chat.expiry import delete_conversation, delete_unused
+from agent.web.chat.expiry import delete_conversation, delete_unused, expiring_of
 from agent.web.chat.importer import Importer
 
-FAR_FUTURE = datetime.max.replace(tzinfo=UTC)
 BATCH = 200
 """Conversations that are read at once, and messages that are counted at once."""
 
@@ -121,12 +120,8 @@ class OwnData:
 
     async def _all_conversations(self, owner: str) -> Sequence[Conversation]:
         """Return all conversations of the owner, also those that have expired and are not erased yet."""
-        conversations = {conversation.id: conversation for conversation in await self._listed(owner)}
-        seen = set[str]()
-        while page := await self._store.retention.expiring(FAR_FUTURE, owners=owner, limit=BATCH, skip=seen):
-            seen |= {conversation.id for conversation in page}
-            conversations |= {conversation.id: conversation for conversation in page if conversation.owner == owner}
-        return [*conversations.values()]
+        found = [*await self._listed(owner), *await expiring_of(self._store, owner)]
+        return [*{conversation.id: conversation for conversation in found}.values()]
 
 
 def _is_message(text: str) -> bool:

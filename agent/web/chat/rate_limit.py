@@ -16,8 +16,8 @@ from agent.errors import AgentError, Limited
 from agent.i18n.text import LocalizedText, Plural, _, joined, ngettext_noop
 from agent.settings import PublicSettings
 from agent.web.chat.visitor import Visitor
+from agent.web.heavy_work import MINUTE_SECONDS, HeldPlace
 
-MINUTE_SECONDS = 60.0
 MAX_FETCHES = 2
 """Images that are fetched at once for one visitor."""
 
@@ -25,46 +25,26 @@ ALL = "all"
 Release = Callable[[], None]
 
 
-class Reservation:
-    """A reservation of one answer or one fetch. The `with` block releases it at its end, unless it was handed over.
+class Reservation(HeldPlace):
+    """A reservation of one answer or one fetch.
 
     `uncount` removes a message from the count of all visitors in this minute. It is called if a message is refused
-    before any costly work. Otherwise refusals that cost nothing would use up the limit of all visitors.
+    before any costly work. Otherwise refusals that cost nothing would use up the limit of all visitors. `forget`
+    counts the message for nobody, because it was given back.
     """
 
     def __init__(self, release: Release, uncount: Release | None = None, forget: Release = lambda: None) -> None:
-        self._release: Release | None = release
-        self._forget = forget
-        self._uncount = uncount
-        self._handed_over = False
-
-    def __enter__(self) -> "Reservation":
-        return self
+        super().__init__(release)
+        self._uncount, self.forget = uncount, forget
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._handed_over:
-            return
-        self.release()
-        if self._uncount is not None and isinstance(error, AgentError):
+        super().__exit__(kind, error, at)
+        if not self._is_handed_over and self._uncount is not None and isinstance(error, AgentError):
             self._uncount()
 
     def count_for_all(self) -> None:
         """Count the message for all visitors even if it is refused, because something costly begins."""
         self._uncount = None
-
-    def hand_over(self) -> None:
-        """Hand the reservation over. Its new owner calls `release`."""
-        self._handed_over = True
-
-    def forget(self) -> None:
-        """Count the message for nobody, because it was given back."""
-        self._forget()
-
-    def release(self) -> None:
-        """Release the place. A second call does nothing."""
-        if self._release is not None:
-            self._release, release = None, self._release
-            release()
 
 
 ANSWERS_OF_VISITOR = ngettext_noop(
@@ -132,60 +112,6 @@ SEARCHES_OF_ALL = ngettext_noop(
 """The messages of the limits, for one and for many: at once, and a minute."""
 
 
-class RateLimiter:
-    """Reserves places for answers and fetches, or says when to try again. Without limits it refuses nothing."""
-
-    def __init__(self, limits: PublicSettings | None, clock: Callable[[], float] = monotonic) -> None:
-        self._limits = limits
-        self._answers, self._fetches, self._searches = _Counts(clock), _Counts(clock), _Counts(clock)
-
-    def reserve_answer(self, visitor: Visitor) -> Reservation:
-        """Reserve a place for an answer and count a message. Raises `Limited`, which reserves and counts nothing."""
-        limits = self._limits
-        if limits is None:
-            return Reservation(lambda: None)
-        each, address, together = _answer_bounds(limits)
-        return self._answers.reserve(visitor, each=each, address=address, together=together, refusals_free=True)
-
-    def count_message(self, visitor: Visitor) -> Release:
-        """Count a message to an answer that has its place already. Raises `Limited`, which counts nothing.
-
-        Return what gives the count back.
-        """
-        if self._limits is None:
-            return lambda: None
-        each, address, together = (replace(one, at_once=sys.maxsize) for one in _answer_bounds(self._limits))
-        reservation = self._answers.reserve(visitor, each=each, address=address, together=together)
-        reservation.release()
-        return reservation.forget
-
-    def reserve_fetch(self, visitor: Visitor) -> Reservation:
-        """Reserve a place for an image fetched from a link. Raises `Limited`, which reserves and counts nothing."""
-        limits = self._limits
-        if limits is None:
-            return Reservation(lambda: None)
-        return self._fetches.reserve(
-            visitor,
-            each=_Bound(FETCHES_OF_VISITOR, PICTURES_OF_VISITOR, MAX_FETCHES, limits.messages),
-            address=_Bound(
-                FETCHES_OF_ADDRESS, PICTURES_OF_ADDRESS, limits.answers_per_address, limits.messages_per_address
-            ),
-            together=_Bound(FETCHES_OF_ALL, PICTURES_OF_ALL, limits.answers, limits.messages_in_all),
-        )
-
-    def reserve_search(self, visitor: Visitor) -> Reservation:
-        """Count a search in the web, or a page that a model reads. Raises `Limited`, which counts nothing."""
-        limits = self._limits
-        if limits is None:
-            return Reservation(lambda: None)
-        texts = SEARCHES_OF_VISITOR, SEARCHES_OF_ADDRESS, SEARCHES_OF_ALL
-        counts = limits.messages, limits.messages_per_address, limits.messages_in_all
-        each, address, together = (
-            _Bound(text, text, sys.maxsize, count) for text, count in zip(texts, counts, strict=True)
-        )
-        return self._searches.reserve(visitor, each=each, address=address, together=together)
-
-
 @dataclass(frozen=True, slots=True)
 class _Bound:
     """The limits of one bucket, at once and per minute. `too_many` and `too_often` are the messages."""
@@ -196,21 +122,86 @@ class _Bound:
     a_minute: int
 
 
+_Bounds = tuple[_Bound, _Bound, _Bound]
+"""The limits of a visitor, of a network address, and of all together."""
+
+
+class RateLimiter:
+    """Reserves places for answers and fetches, or says when to try again. Without limits it refuses nothing."""
+
+    def __init__(self, limits: PublicSettings | None, clock: Callable[[], float] = monotonic) -> None:
+        self._limits = limits
+        self._answers, self._fetches, self._searches = _Counts(clock), _Counts(clock), _Counts(clock)
+
+    def reserve_answer(self, visitor: Visitor) -> Reservation:
+        """Reserve a place for an answer and count a message. Raises `Limited`, which reserves and counts nothing."""
+        return self._reserve(self._answers, _answer_bounds, visitor, refusals_free=True)
+
+    def count_message(self, visitor: Visitor) -> Release:
+        """Count a message to an answer that has its place already. Raises `Limited`, which counts nothing.
+
+        Return what gives the count back.
+        """
+        reservation = self._reserve(self._answers, _message_bounds, visitor)
+        reservation.release()
+        return reservation.forget
+
+    def reserve_fetch(self, visitor: Visitor) -> Reservation:
+        """Reserve a place for an image fetched from a link. Raises `Limited`, which reserves and counts nothing."""
+        return self._reserve(self._fetches, _fetch_bounds, visitor)
+
+    def reserve_search(self, visitor: Visitor) -> Reservation:
+        """Count a search in the web, or a page that a model reads. Raises `Limited`, which counts nothing."""
+        return self._reserve(self._searches, _search_bounds, visitor)
+
+    def _reserve(
+        self,
+        counts: "_Counts",
+        bounds_of: Callable[[PublicSettings], _Bounds],
+        visitor: Visitor,
+        *,
+        refusals_free: bool = False,
+    ) -> Reservation:
+        if self._limits is None:
+            return Reservation(lambda: None)
+        return counts.reserve(visitor, bounds_of(self._limits), refusals_free=refusals_free)
+
+
+def _answer_bounds(limits: PublicSettings) -> _Bounds:
+    return (
+        _Bound(ANSWERS_OF_VISITOR, MESSAGES_OF_VISITOR, limits.answers_each, limits.messages),
+        _Bound(ANSWERS_OF_ADDRESS, MESSAGES_OF_ADDRESS, limits.answers_per_address, limits.messages_per_address),
+        _Bound(ANSWERS_OF_ALL, MESSAGES_OF_ALL, limits.answers, limits.messages_in_all),
+    )
+
+
+def _message_bounds(limits: PublicSettings) -> _Bounds:
+    each, address, together = (replace(one, at_once=sys.maxsize) for one in _answer_bounds(limits))
+    return each, address, together
+
+
+def _fetch_bounds(limits: PublicSettings) -> _Bounds:
+    return (
+        _Bound(FETCHES_OF_VISITOR, PICTURES_OF_VISITOR, MAX_FETCHES, limits.messages),
+        _Bound(FETCHES_OF_ADDRESS, PICTURES_OF_ADDRESS, limits.answers_per_address, limits.messages_per_address),
+        _Bound(FETCHES_OF_ALL, PICTURES_OF_ALL, limits.answers, limits.messages_in_all),
+    )
+
+
+def _search_bounds(limits: PublicSettings) -> _Bounds:
+    return (
+        _Bound(SEARCHES_OF_VISITOR, SEARCHES_OF_VISITOR, sys.maxsize, limits.messages),
+        _Bound(SEARCHES_OF_ADDRESS, SEARCHES_OF_ADDRESS, sys.maxsize, limits.messages_per_address),
+        _Bound(SEARCHES_OF_ALL, SEARCHES_OF_ALL, sys.maxsize, limits.messages_in_all),
+    )
+
+
 @dataclass(slots=True)
 class _Counted:
     """The time of a counted message, and the buckets that still count it."""
 
     at: float
     buckets: tuple[str, ...]
-
-
-def _answer_bounds(limits: PublicSettings) -> tuple[_Bound, _Bound, _Bound]:
-    """Return the limits of answers and messages: of a visitor, of a network address, and of all together."""
-    return (
-        _Bound(ANSWERS_OF_VISITOR, MESSAGES_OF_VISITOR, limits.answers_each, limits.messages),
-        _Bound(ANSWERS_OF_ADDRESS, MESSAGES_OF_ADDRESS, limits.answers_per_address, limits.messages_per_address),
-        _Bound(ANSWERS_OF_ALL, MESSAGES_OF_ALL, limits.answers, limits.messages_in_all),
-    )
 
 
 class _Counts:
@@ -221,13 +212,12 @@ class _Counts:
         self._current, self._last_minute = Counter[str](), Counter[str]()
         self._times = deque[_Counted]()
 
-    def reserve(
-        self, visitor: Visitor, *, each: _Bound, address: _Bound, together: _Bound, refusals_free: bool = False
-    ) -> Reservation:
+    def reserve(self, visitor: Visitor, limits: _Bounds, *, refusals_free: bool) -> Reservation:
         """Count once in each bucket of this visitor, or raise `Limited` and count in none.
 
         With `refusals_free`, a message that is refused before any costly work does not count for all visitors.
         """
+        each, address, together = limits
         bounds = {visitor.rate_limit_key: each}
         if visitor.address is not None:
             bounds[f"address {visitor.address}"] = address

@@ -6,7 +6,6 @@ import shutil
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 
 from agent.errors import HistoryError, Limited
@@ -15,7 +14,7 @@ from agent.history import Conversation, HistoryStore
 from agent.i18n.text import _
 from agent.settings import PublicSettings
 from agent.system.threads import FILES
-from agent.web.chat.expiry import GUEST_PREFIX, IsBusy, delete_unused
+from agent.web.chat.expiry import GUEST_PREFIX, IsBusy, delete_unused, expiring_of
 from agent.web.chat.visitor import Visitor
 from agent.web.client_address import has_full_share
 
@@ -29,9 +28,6 @@ ADDRESS_SHARE = 0.01
 """The fraction of all storage that the visitors of one network address can use in any case."""
 MAX_ADDRESSES = 100_000
 """The most visitors with a remembered network address."""
-PAGE = 200
-"""Conversations that are read at once."""
-FAR_FUTURE = datetime.max.replace(tzinfo=UTC)
 
 log = logging.getLogger(__name__)
 
@@ -135,19 +131,11 @@ class StorageQuota:
                 break
             if owner in tried or self._reserved[owner]:
                 continue
-            conversations, would_lose = await self._conversations(owner), self._store.runs.would_lose
+            conversations, would_lose = await expiring_of(self._store, owner), self._store.runs.would_lose
             if conversations and not any([self._is_in_use(one.id) or await would_lose(one) for one in conversations]):
                 found[owner] = conversations
                 missing -= size + files.get(owner, 0)
         return found if missing <= 0 else {}
-
-    async def _conversations(self, owner: str) -> Sequence[Conversation]:
-        """Return all conversations of a guest. Each has an expiry."""
-        found, seen = list[Conversation](), set[str]()
-        while page := await self._store.retention.expiring(FAR_FUTURE, owners=owner, limit=PAGE, skip=seen):
-            seen.update(conversation.id for conversation in page)
-            found += [conversation for conversation in page if conversation.owner == owner]
-        return found
 
     async def _delete_guest(self, owner: str, conversations: Sequence[Conversation]) -> None:
         """Delete a guest's conversations and files, unless the guest is back."""

@@ -40,6 +40,7 @@ from agent.responses import (
     pieces_with_texts,
     steered_text,
 )
+from agent.transfer.document import turns_of
 from agent.web.chat.questions import Call, QuestionId, open_questions
 
 
@@ -292,7 +293,7 @@ def to_turns(entries: Sequence[Entry], *, replies: Mapping[QuestionId, str] | No
     `replies` are replies to questions. Those to the last turn count if that is suspended.
     """
     out: list[ConversationTurn] = []
-    groups = list(_groups(entries))
+    groups = [*turns_of(entries)]
     for group in groups:
         user = group[0] if is_prompt(group[0]) else None
         bubbles = _folded(entry.message for entry in group)
@@ -433,17 +434,6 @@ def message_content(entry: Entry) -> Any:
             if isinstance(part, UserPromptPart):
                 return part.content
     return None
-
-
-def _groups(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
-    group: list[Entry] = []
-    for entry in entries:
-        if group and is_prompt(entry):
-            yield group
-            group = []
-        group.append(entry)
-    if group:
-        yield group
 
 
 def _error(note: Note) -> Iterator[Piece]:

@@ -183,7 +183,7 @@ class EventBodies:
                 value = await TEXTS.run(parse) if len(body) > MAX_BODY else parse()
             finally:
                 if place is not None:
-                    place.give_back()
+                    place.release()
             yield value
         except RequestRefused:
             count()
