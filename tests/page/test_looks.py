@@ -239,4 +239,6 @@ def test_edited_message_keeps_its_distance_from_the_answer(app: App, visit: Visi
     visitor.chat.locator("[data-action=edit]").click()
     box = visitor.chat.locator("form.edit").bounding_box()
     answer = visitor.bubbles.first.bounding_box()
-    assert box and answer and answer["y"] - box["y"] - box["height"] >= 12
+    assert box
+    assert answer
+    assert answer["y"] - box["y"] - box["height"] >= 12
