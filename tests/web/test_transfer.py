@@ -33,10 +33,10 @@ from agent.settings import LocalSettings, Settings
 from agent.transfer.export import FORMATS
 from agent.transfer.imported import bounded
 from agent.transfer.portable import export_json
-from agent.web.chat.expiry import IMPORT_TIME, ExpiredConversations, hidden
+from agent.web.chat.expiry import FAR_FUTURE, IMPORT_TIME, ExpiredConversations, hidden
 from agent.web.chat.importer import AT_ONCE, PAGE, Importer, ImportResult
 from agent.web.chat.links import ChatCopies, ChatLinks, LinkChoices
-from agent.web.chat.storage_quota import FAR_FUTURE, StorageQuota
+from agent.web.chat.storage_quota import StorageQuota
 from agent.web.chat.visitor import Visitor
 from agent.web.transfer_routes import _ImportResponse as ImportResponse
 from tests.conftest import App, becomes
