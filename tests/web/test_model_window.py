@@ -96,6 +96,14 @@ async def test_window_has_the_tokens_of_the_server(tmp_path: Path, server: Runni
         assert use.can_summarize
 
 
+async def test_longest_answer_leaves_half_of_the_window(tmp_path: Path, server: Running) -> None:
+    async with opened(tmp_path, server) as page:
+        await page.turns("Hello.")
+        spec = replace(QWEN3, context_tokens=2048, max_output_tokens=2048)
+        use = await page.conversations.runs.window(await page.record(), spec, replace(CHOICES, max_tokens=2048))
+        assert use.room == 2048 // 2 - 256
+
+
 async def test_summary_is_sent_until_it_is_dropped(tmp_path: Path, server: Running) -> None:
     async with opened(tmp_path, server) as page:
         await page.turns(*WORDS)
