@@ -750,6 +750,13 @@ LO = [["tail", 1, 0, 4, "lo</p>"]]
 """The edits that make "Hello" of it."""
 HELD = object()
 """A request that is not answered before the test says so."""
+TWO_CHATS: dict[str, list[Any]] = {
+    "conversations/current": [view("c1", OLD)],
+    "conversations/c1": [view("c1", OLD)],
+    "conversations/c2": [view("c2", turn("Other", "<p>2</p>"))],
+    "GET conversations": [{"pinned": [], "conversations": [{**ROW, "id": "c2"}], "next": None}],
+}
+"""The first one is shown, and the list has the other one."""
 
 
 class Script:
@@ -1044,10 +1051,7 @@ def test_late_undo_and_copy_stay_with_their_chat(page: Page, chat: Callable[...,
     undone, copied = "DELETE conversations/c1/messages/Old", "POST conversations/c1/messages/Old/copy"
     script = chat(
         {
-            "conversations/current": [view("c1", OLD)],
-            "conversations/c1": [view("c1", OLD)],
-            "conversations/c2": [view("c2", turn("Other", "<p>2</p>"))],
-            "GET conversations": [{"pinned": [], "conversations": [{**ROW, "id": "c2"}], "next": None}],
+            **TWO_CHATS,
             undone: [HELD],
             copied: [HELD],
         }
@@ -1071,10 +1075,7 @@ def test_late_edit_leaves_the_other_text_of_its_chat(page: Page, chat: Callable[
     edited = "PATCH conversations/c1/messages/Old"
     script = chat(
         {
-            "conversations/current": [view("c1", OLD)],
-            "conversations/c1": [view("c1", OLD)],
-            "conversations/c2": [view("c2", turn("Other", "<p>2</p>"))],
-            "GET conversations": [{"pinned": [], "conversations": [{**ROW, "id": "c2"}], "next": None}],
+            **TWO_CHATS,
             "GET conversations/c1/messages/Old/text": [{"message": "Old?"}],
             edited: [HELD],
         }
