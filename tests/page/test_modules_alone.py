@@ -409,6 +409,30 @@ def test_edited_file_changes_no_other_one(page: Page, load: Callable[..., None])
     assert page.evaluate("editor.value.files.map(({ path }) => path)") == ["a.txt", "other.txt"]
 
 
+def test_edited_file_stays_when_another_chat_is_opened(page: Page, load: Callable[..., None]) -> None:
+    load("modules/shared", "modules/attachments")
+    page.route(f"{SITE}/files/a.txt", lambda route: route.fulfill(body="Text"))
+    page.route(f"{SITE}/gradio_api/upload", lambda route: route.fulfill(json=["changed.txt"]))
+    page.evaluate("openText({ path: 'a.txt', orig_name: 'a.txt', url: '/files/a.txt' })")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("textbox").fill("Changed")
+    dialog.get_by_role("button", name="Save").click()
+    expect(dialog).to_have_count(0)
+    assert page.evaluate("editor.value.files.map(({ path }) => path)") == ["changed.txt"]
+
+
+def test_tree_of_a_chat_that_was_left_is_not_shown(page: Page, load: Callable[..., None]) -> None:
+    held = list[Route]()
+    load("modules/shared", "modules/order")
+    page.route(f"{SITE}/conversations/c1/branches", lambda route: held.append(route))
+    page.evaluate("shown.conversation = 'c1', void (globalThis.asked = tree())")
+    waited(page, held)
+    page.evaluate("shown.conversation = 'c2'")
+    held[0].fulfill(json={"branches": [], "is_cut": False})
+    page.evaluate("asked")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
 def test_late_link_is_shown_for_no_other_chat(page: Page, load: Callable[..., None]) -> None:
     held = list[Route]()
 
@@ -502,6 +526,15 @@ def test_left_dictation_is_written_into_its_chat(page: Page, voice: dict[str, li
     expect(box).to_have_value("")
     page.evaluate(SHOWS, "c1")
     expect(box).to_have_value("Dictated.")
+
+
+def test_words_come_to_a_chat_that_was_not_shown_yet(page: Page, voice: dict[str, list[Route]]) -> None:
+    page.evaluate("go('c1')")  # its messages have not come
+    begin_dictation(page, voice)
+    page.evaluate(SHOWS, "c2")
+    waited(page, voice["dictation"]).fulfill(body=WORDS, content_type="application/x-ndjson")
+    page.evaluate(SHOWS, "c1")
+    expect(page.get_by_role("textbox", name="Message")).to_have_value("Dictated.")
 
 
 def test_two_presses_of_dictate_begin_it_once(page: Page, voice: dict[str, list[Route]]) -> None:
@@ -717,6 +750,13 @@ LO = [["tail", 1, 0, 4, "lo</p>"]]
 """The edits that make "Hello" of it."""
 HELD = object()
 """A request that is not answered before the test says so."""
+TWO_CHATS: dict[str, list[Any]] = {
+    "conversations/current": [view("c1", OLD)],
+    "conversations/c1": [view("c1", OLD)],
+    "conversations/c2": [view("c2", turn("Other", "<p>2</p>"))],
+    "GET conversations": [{"pinned": [], "conversations": [{**ROW, "id": "c2"}], "next": None}],
+}
+"""The first one is shown, and the list has the other one."""
 
 
 class Script:
@@ -984,15 +1024,34 @@ def test_edit_that_is_accepted_late_is_no_draft(page: Page, chat: Callable[..., 
     becomes({}, lambda: page.evaluate(kept))
 
 
+def test_passage_of_a_chat_that_was_left_is_not_shown(page: Page, chat: Callable[..., Script]) -> None:
+    script = chat(
+        {
+            "conversations/current": [view("c1", OLD)],
+            "conversations/c2": [view("c2", turn("Other", "<p>2</p>"))],
+            "POST conversations/c1/passage": [HELD],
+            "POST conversations/c2/passage": [HELD],
+        }
+    )
+    expect(page.locator("#chat article.answer")).to_have_text("Yes.")
+    source = {"turn": "Old", "source": {"title": "a.txt", "page": 1, "number": 1}, "passage": "a"}
+    press = "(detail) => document.dispatchEvent(new CustomEvent('transcript:source', { detail }))"
+    page.evaluate(press, source)
+    script.wait(lambda: script.held)
+    page.evaluate(OPEN, "c2")
+    expect(page.locator("#chat article.answer")).to_have_text("2")
+    found = {"document": "a.txt", "page": 1, "count": 1, "is_found": True, "text": ["", "a", ""]}
+    script.fulfill(script.held[0], found)
+    becomes(True, lambda: page.evaluate(press, source) and bool(script.of("POST conversations/c2/passage")))
+    expect(page.locator("dialog[open]")).to_have_count(0)
+
+
 @pytest.mark.gate
 def test_late_undo_and_copy_stay_with_their_chat(page: Page, chat: Callable[..., Script]) -> None:
     undone, copied = "DELETE conversations/c1/messages/Old", "POST conversations/c1/messages/Old/copy"
     script = chat(
         {
-            "conversations/current": [view("c1", OLD)],
-            "conversations/c1": [view("c1", OLD)],
-            "conversations/c2": [view("c2", turn("Other", "<p>2</p>"))],
-            "GET conversations": [{"pinned": [], "conversations": [{**ROW, "id": "c2"}], "next": None}],
+            **TWO_CHATS,
             undone: [HELD],
             copied: [HELD],
         }
@@ -1016,10 +1075,7 @@ def test_late_edit_leaves_the_other_text_of_its_chat(page: Page, chat: Callable[
     edited = "PATCH conversations/c1/messages/Old"
     script = chat(
         {
-            "conversations/current": [view("c1", OLD)],
-            "conversations/c1": [view("c1", OLD)],
-            "conversations/c2": [view("c2", turn("Other", "<p>2</p>"))],
-            "GET conversations": [{"pinned": [], "conversations": [{**ROW, "id": "c2"}], "next": None}],
+            **TWO_CHATS,
             "GET conversations/c1/messages/Old/text": [{"message": "Old?"}],
             edited: [HELD],
         }

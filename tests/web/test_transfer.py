@@ -681,6 +681,29 @@ async def test_chat_being_answered_gets_nothing(house: House) -> None:
     assert await house.texts(conversation) == ["1"]
 
 
+async def test_refused_new_messages_take_no_file_from_the_old(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The visitor goes on with an imported chat during an import that would add messages with the same picture."""
+    id_ = await house.media.add(ANN.owner, BinaryContent(random_png(), media_type="image/png"), "elsewhere/")
+    picture = chain(ModelRequest([UserPromptPart([ImageUrl(f"{ROUTE}{id_}")])]))
+    first = await house.store.save(Conversation(owner=ANN.owner, head_id=picture[-1].id), picture)
+    ours = b"".join([piece async for piece in export_json(house.store, house.media, [first])])
+    await house.store.delete(first.id, owner=ANN.owner)
+    await house.media.remove_references(ANN.owner, {id_: ["elsewhere/"]})
+    [brought] = (await house.bring(ours)).conversations
+    value, save = json.loads(ours), house.store.save
+    last = value[1]["entries"][-1]
+    value[1]["entries"].append({**last, "id": "x", "parent_id": last["id"]})
+    value[1]["conversation"]["head_id"] = "x"
+
+    async def late(conversation: Conversation, entries: Sequence[Entry] = (), events: None = None) -> Conversation:
+        await save(await house.store.get(brought, owner=ANN.owner))
+        return await save(conversation, entries, events)
+
+    monkeypatch.setattr(house.store, "save", late)
+    assert (await house.bring(value)).updated == []
+    assert [*await house.media.files(ANN.owner)] == [id_]
+
+
 async def test_import_that_takes_too_long_says_so(house: House) -> None:
     quota = StorageQuota(None, house.store, house.media, house.folder)
     house.importer = Importer(

@@ -40,7 +40,7 @@ from agent.transfer.imported import (
     bounded,
     left_out_texts,
 )
-from agent.transfer.portable import FORMAT, all_ids, stored_size
+from agent.transfer.portable import FORMAT, all_ids, entries_of, stored_size
 from agent.transfer.reading import EntryCheck, FoundConversation, ImportFile, ImportLimits, ImportReader
 from agent.web.chat.expiry import IMPORT_TIME, IsBusy, RetentionPeriods, delete_conversation, hidden
 from agent.web.chat.folders import Folders
@@ -494,14 +494,17 @@ class Importer:
         try:
             await run_to_completion(store())
         except (AgentError, OSError):
-            references = {id_: [log_reference] for id_ in ids.values()}
-            await run_to_completion(self._remove_references(owner, references))
+            await run_to_completion(self._remove_files(conversation, {*ids.values()}))
             raise
 
-    async def _remove_references(self, owner: str, references: Mapping[str, Sequence[str]]) -> None:
+    async def _remove_files(self, conversation: Conversation, ids: set[str]) -> None:
+        """Remove the files of messages that were refused, unless stored messages of the conversation name them."""
         try:
-            await self._media.remove_references(owner, references)
-        except OSError as error:
+            async for entries, named in entries_of(self._store, conversation):
+                ids -= named.union(*(entry.note.attachments for entry in entries))
+            references = {id_: [reference_of(conversation.id)] for id_ in ids}
+            await self._media.remove_references(conversation.owner, references)
+        except (AgentError, OSError) as error:  # `OrphanedFiles` tries again
             log.warning("files of an import that failed could not be removed: %s", error)
 
     async def _remove(self, conversations: list[Conversation]) -> None:

@@ -105,8 +105,11 @@ export const openText = async (file) => {
   area.setSelectionRange(0, 0);
   area.scrollTop = 0;
 };
-// Puts these files in the place of the one that is open.
-const replace = (...by) => composer.change(({ text, files }) => ({ text, files: files.flatMap((one) => (one.path === open.file.path ? by : [one])) }));
+// Puts these files in the place of the one that is open, or after all if another chat has the composer by now.
+const replace = (...by) => composer.change(({ text, files }) => {
+  const at = files.findIndex(({ path }) => path === open.file.path);
+  return { text, files: at < 0 ? [...files, ...by] : files.toSpliced(at, 1, ...by) };
+});
 const end = () => {
   dialog.close();
   box().focus();

@@ -448,7 +448,7 @@ const open = (id, { keepsDraft = false } = {}) => {
   wait(id !== left);
   fetched = fetched?.asked === id ? fetched : undefined;
   miss("");
-  document.dispatchEvent(new Event("chat-opening"));
+  document.dispatchEvent(new CustomEvent("chat-opening", { detail: left }));
   if (left !== id) hint(""); // of the chat that is left
   tell();
   if (left !== id && !keepsDraft) {

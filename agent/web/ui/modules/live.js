@@ -557,17 +557,19 @@ function openSources() {
   document.addEventListener("transcript:source", async ({ detail: { turn, source, passage, opener } }) => {
     if (opening) return;
     opening = true;
-    const { title, page, number } = source;
+    const { title, page, number } = source, chat = shown.conversation;
     const slow = setTimeout(() => hint(said.passage_opening.replace("{name}", () => title)), OPENING_MS);
     try {
       const [found, show] = await Promise.all([
-        ask(`/${shown.conversation}/passage`, { method: "POST", body: { document: title, page, passage } }),
+        ask(`/${chat}/passage`, { method: "POST", body: { document: title, page, passage } }),
         load("viewer"),
       ]);
-      if (!document.querySelector("dialog[open]")) show.passage(found, opener);
+      if (chat === shown.conversation && !document.querySelector("dialog[open]")) show.passage(found, opener);
     } catch (error) {
-      hint(error.status ? error.message : said.chats_failed);
-      transcript.showSource(turn, number);
+      if (chat === shown.conversation) {
+        hint(error.status ? error.message : said.chats_failed);
+        transcript.showSource(turn, number);
+      }
     }
     clearTimeout(slow);
     opening = false;

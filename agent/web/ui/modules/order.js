@@ -89,8 +89,8 @@ export function rate(isGood, act) {
 
 /** Show the versions of the chat as a tree. `act` shows the one of a message. */
 export async function tree() {
-  const { branches, is_cut: isCut } = await ask(`/${shown.conversation}/branches`).catch((error) => refused(error) ?? {});
-  if (!branches) return;
+  const chat = shown.conversation, { branches, is_cut: isCut } = await ask(`/${chat}/branches`).catch((error) => refused(error) ?? {});
+  if (!branches || chat !== shown.conversation) return;
   const here = branches.findLast(({ is_shown: isShown }) => isShown), close = button("close", said.close);
   close.addEventListener("click", () => dialog.close());
   const rows = branches.map((row) => {

@@ -64,10 +64,10 @@ addEventListener("keydown", (event) => {
 }, true);
 /** The chat that is shown, while it is shown. A new one has its id at the latest when it is left. @type {{id?: string}} */
 let here = {};
-document.addEventListener("chat-opening", () => {
+document.addEventListener("chat-opening", ({ detail }) => {
   dictation?.finish(); // for the draft of this chat
   leave();
-  here.id = shown.conversation;
+  here.id = detail;
   here = {};
 });
 const drop = () => (leave(), dictation?.drop());
