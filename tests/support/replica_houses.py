@@ -13,7 +13,7 @@ from agent.history.values import LEASE_SECONDS
 from agent.models.catalog import ModelSpec
 from agent.providers.connection import Endpoint, ServedModel
 from agent.settings import LocalSettings, PublicSettings, Settings
-from agent.tools.function_tools import tool
+from agent.tools.function_tools import ask_user, tool
 from agent.web.app import build_conversations
 from agent.web.chat.answers import LiveRun
 from agent.web.chat.choices import Choices
@@ -45,6 +45,13 @@ async def nap(text: str) -> str:
     calls.append(text)
     await asyncio.sleep(60)
     return "awake"
+
+
+@tool(needs_approval=True)
+async def pay(text: str) -> str:
+    """Pay, if the visitor allows it."""
+    calls.append(text)
+    return "paid"
 
 
 class House:
@@ -125,7 +132,7 @@ async def houses_on(name: str, folder: Path, server: Running) -> AsyncGenerator[
         served = tuple(ServedModel(spec, Endpoint(server.base_url)) for spec in specs or (SPEC,))
         settings = Settings(local=LocalSettings(cache_dir=folder), public=public, grace_seconds=grace)
         models = FakeLocalModels(served=served)
-        page = build_conversations(settings, store, MediaStore(folder / "media"), models, [note, nap])
+        page = build_conversations(settings, store, MediaStore(folder / "media"), models, [note, nap, pay, ask_user])
         houses.append(house := House(store, page, lambda: STORES[name](folder, behind)))
         return house
 

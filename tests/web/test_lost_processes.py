@@ -5,8 +5,10 @@ The pages that ask for the rest of an answer are in test_replica_processes.py. H
 """
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 from unittest.mock import AsyncMock
 
 import httpx
@@ -15,7 +17,7 @@ from fastapi import FastAPI
 
 from agent.errors import AgentError, Conflict, Limited, NotFound
 from agent.files.store import MediaStore
-from agent.history import RunEvent
+from agent.history import Conversation, Entry, RunEvent
 from agent.history.values import RunEvents
 from agent.settings import PublicSettings
 from agent.web.chat.answers import RunningAnswer, RunningAnswers
@@ -188,6 +190,50 @@ async def test_tool_of_unknown_outcome_waits_for_the_visitor(build: Build) -> No
     [button] = [one for turn in view.turns for one in turn.get("buttons", ())]
     assert button["value"]["do"] == "retry"
     assert any("Interrupted" in text for text in view.texts)
+
+
+QUESTIONS = '!tools ask_user {"question": "Which?"} pay {"text": "once"} !text Done.'
+
+
+@pytest.mark.parametrize(
+    ("script", "replies", "goes_on"),
+    [
+        ('!tool ask_user {"question": "Which?"} !text Done.', ["The red one."], True),
+        (QUESTIONS, ["The red one.", "Refuse"], True),
+        (QUESTIONS, ["The red one.", "Allow"], False),
+    ],
+    ids=["reply", "refusal", "allowed call"],
+)
+async def test_replies_outlive_the_process_that_got_them(
+    build: Build, monkeypatch: pytest.MonkeyPatch, script: str, replies: Sequence[str], goes_on: bool
+) -> None:
+    """They are stored before the visitor hears that they came. A call that was allowed can have been made."""
+    one, other = await build(), await build()
+    conversation, _ = await begin(one, script)
+    await one.until_idle(conversation)
+    save, is_over = one.store.save, asyncio.Event()
+
+    async def save_late(conversation: Conversation, entries: Sequence[Entry] = (), *rest: Any) -> Conversation:
+        if entries:
+            await is_over.wait()
+        return await save(conversation, entries, *rest)
+
+    monkeypatch.setattr(one.store, "save", save_late)
+    for reply in replies:
+        live = await one.page.answer(ANN, conversation, reply, Choices(tools=True))
+    assert live is not None
+    try:
+        await one.lose_its_runs()
+        assert bool(await other.until_ended(conversation, live.run_id)) == goes_on
+        if goes_on:
+            await other.page.finish_lost(ANN, conversation, live.run_id)
+        texts = " ".join((await other.until_idle(conversation)).texts)
+    finally:
+        is_over.set()
+    assert "The red one." in texts
+    assert texts.count("Done.") == 1 + goes_on  # the first one is in the message
+    assert not (await other.store.get(conversation, owner="ann")).pending
+    assert calls == ["once"] * replies.count("Allow")
 
 
 @pytest.mark.full

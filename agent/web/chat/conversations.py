@@ -468,7 +468,9 @@ class Conversations:
             messages = setup.context.messages
             suspended = await off_loop(messages, Suspension.of, setup.context.session_id, messages)
             suspension = with_below(replace(suspended, options=asdict(setup.options)), turn.note)
-            Resumption(suspension=suspension, answers=answers, sealed=False, changed_ok=True).check(setup.agent.tools)
+            resumption = Resumption(suspension=suspension, answers=answers, sealed=False, changed_ok=True)
+            resumption.check(setup.agent.tools)
+            setup.journal.log.keep_replies(resumption.results())
             run = setup.agent.resume(suspension, answers, journal=setup.journal)
             live = await self._resume(run, setup, permit)
         self.replies.forget(conversation_id)

@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic_ai.messages import ModelMessage
+from pydantic_ai.messages import ModelMessage, ToolReturnPart
 
 from agent.errors import AgentError, Conflict, NotFound, StoreUnavailable
 from agent.files.references import new_files, reference_of, with_references, with_urls
@@ -50,7 +50,8 @@ class RunRequest:
 
     `lost` counts the processes that were lost with the answer before. `resumed`: the run adds to the last turn.
     `instead_of` is the lost run whose step in flight this run begins again, "" if it does not. `own_key`: the visitor
-    had typed the model's key. `compared` is the id of the message, if other models answer it, too.
+    had typed the model's key. `compared` is the id of the message, if other models answer it, too. `results` are what
+    the visitor has replied to the questions of the run that this one resumes.
     """
 
     choices: Choices
@@ -59,10 +60,11 @@ class RunRequest:
     instead_of: str = ""
     own_key: bool = False
     compared: str = ""
+    results: tuple[ToolReturnPart, ...] = ()
 
     def value(self) -> Mapping[str, Any]:
         """Return it as JSON, for the first event of the run."""
-        return asdict(self)
+        return _REQUEST.dump_python(self, mode="json")
 
 
 _REQUEST = TypeAdapter(RunRequest)
@@ -151,6 +153,14 @@ class RunLog:
         self._publish(
             [*self._numbered([{"type": "begun", "run": run.id, "conversation": self._conversation.id, **more}])]
         )
+
+    def keep_replies(self, results: Sequence[ToolReturnPart]) -> None:
+        """Store what the visitor replied with the first event, in case the process is lost before its first message.
+
+        Call it before `attach`.
+        """
+        if self._request is not None:
+            self._request = replace(self._request, results=tuple(results))
 
     async def store_if_due(self) -> None:
         """Store new events if the last write was some time ago, see `store_events`."""

@@ -19,7 +19,7 @@ from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, Thinking
 from agent.errors import AgentError, Conflict, StoreUnavailable
 from agent.history import Conversation, Entry, HistoryStore, Note, RunEvent, RunEvents, Timings, UnfinishedRun, now
 from agent.i18n.text import _
-from agent.messages.repair import estimate_tokens
+from agent.messages.repair import estimate_tokens, open_calls
 from agent.result import KNOWN_REASONS
 from agent.web.chat.expiry import IsBusy, IsOnly
 from agent.web.chat.journal import RunRequest, ending_values, request_of
@@ -143,7 +143,12 @@ async def end_lost_run(store: HistoryStore, run: UnfinishedRun) -> None:
     whole, conversation = conversation, await _on_branch(store, conversation, request_of(events))
     stored = await store.history(conversation, limit=1)
     newest = stored[-1] if stored else None
-    note, goes_on = _ending_of(run, events, newest)
+    is_answered = bool(conversation.pending) and newest is not None and _is_answered(newest.note, events)
+    replies = _replies_of(run, newest, events) if newest is not None and is_answered else None
+    if replies is not None:
+        is_answered = bool(open_calls(conversation.pending, replies.message))
+        newest = replies
+    note, goes_on = _ending_of(run, events, None if is_answered else newest)
     values = ending_values(note, with_error=note.ended == "interrupted" and not goes_on)
     if goes_on:
         values[-1][GOES_ON] = goes_on
@@ -156,16 +161,17 @@ async def end_lost_run(store: HistoryStore, run: UnfinishedRun) -> None:
         has_ended=True,
         of_lost=run.is_lost,
     )
-    entry = _text_of(run, conversation, events, newest, note)
-    if entry is None:
+    text = _text_of(run, events, newest, note, is_answered=is_answered)
+    entries = [entry for entry in (replies, text) if entry is not None]
+    if not entries:
         await store.runs.append(last)
     else:
         others = (end for end in whole.branches if end != conversation.head_id)
         if conversation.head_id == whole.head_id:
-            after = replace(whole, head_id=entry.id, pending=())
+            after = replace(whole, head_id=entries[-1].id, pending=())
         else:
-            after = replace(whole, branches=(*others, entry.id))
-        await store.save(after, [entry], last)
+            after = replace(whole, branches=(*others, entries[-1].id))
+        await store.save(after, entries, last)
     log.info("the answer %s was lost with its process and has been ended", run.run_id)
 
 
@@ -196,22 +202,36 @@ def _ending_of(run: UnfinishedRun, events: Sequence[RunEvent], newest: Entry | N
     return NO_ENDING, reason if request.lost + (reason == LOST) <= MAX_LOST else ""
 
 
+def _replies_of(run: UnfinishedRun, newest: Entry, events: Sequence[RunEvent]) -> Entry | None:
+    """Return an entry with the visitor's replies to the questions of the newest message, which the run had not stored.
+
+    None if there are none.
+    """
+    request = request_of(events)
+    if request is None or not request.results:
+        return None
+    note = Note(run_id=run.run_id, model=newest.note.model, at=now())
+    return Entry(parent_id=newest.id, message=ModelRequest(parts=[*request.results]), note=note)
+
+
 def _text_of(
-    run: UnfinishedRun, conversation: Conversation, events: Sequence[RunEvent], newest: Entry | None, ending: Note
+    run: UnfinishedRun, events: Sequence[RunEvent], newest: Entry | None, ending: Note, *, is_answered: bool
 ) -> Entry | None:
-    """Return an entry with the text of a run and with its ending, or None if there is nothing to add."""
+    """Return an entry with the text of a run and with its ending, or None if there is nothing to add.
+
+    `is_answered`: the run had answers to questions of the newest message.
+    """
     parts = partial_answer([event for event in events if event.number > run.saved])
     # Without text, only an ending that says more than that there is none is worth a message.
     says_more = ending is not NO_ENDING and newest is not None and isinstance(newest.message, ModelRequest)
     if newest is None:
         return None
-    is_answered = bool(conversation.pending) and _is_answered(newest.note, events)
     if not is_answered and not (_follows(newest.note, run, events) and (parts or says_more)):
         return None
     message = ModelResponse(parts=parts, state="interrupted")
     tokens = Timings(output_tokens=estimate_tokens([part.content for part in parts]), estimated=True)
     note = replace(ending, run_id=run.run_id, model=newest.note.model, timings=tokens, at=now())
-    return Entry(parent_id=conversation.head_id, message=message, note=note)
+    return Entry(parent_id=newest.id, message=message, note=note)
 
 
 def _is_answered(newest: Note, events: Sequence[RunEvent]) -> bool:
