@@ -222,8 +222,8 @@ class HistoryStore(Protocol):
     ) -> list[Entry]:
         """Return the entries that lead to `conversation.head_id`, oldest first, at most the newest `limit` of them.
 
-        With `most_bytes`, the oldest of them is the first with which their texts have so many bytes. Raises `NotFound`
-        if `conversation.owner` does not own the stored conversation.
+        With `most_bytes`, the oldest of them is the first with which they have so many bytes: each its text and
+        `ENTRY_BYTES`. Raises `NotFound` if `conversation.owner` does not own the stored conversation.
         """
         ...
 
@@ -245,8 +245,8 @@ class HistoryStore(Protocol):
         """Return the entries with these ids and those that follow one of `after` (None: the first ones).
 
         They come from all branches, in the order of their storage, and no other message is read. With `most_bytes`, the
-        last of them is the first with which their texts have so many bytes. Returns nothing if `conversation.owner`
-        does not own the stored conversation.
+        last of them is the first with which they have so many bytes: each its text and `ENTRY_BYTES`. Returns nothing
+        if `conversation.owner` does not own the stored conversation.
         """
         ...
 

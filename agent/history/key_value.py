@@ -41,6 +41,7 @@ from agent.history.contract import LinkStore, RetentionStore, RunStore, delete_v
 from agent.history.search import ConversationHit, fold, groups, hit_in, words_of
 from agent.history.values import (
     CHANGED_ELSEWHERE,
+    ENTRY_BYTES,
     KEPT_FOLLOWS,
     LEASE_SECONDS,
     NO_CONVERSATION,
@@ -1004,7 +1005,7 @@ def _until(most_bytes: int | None, places: Iterable[EntryPlace]) -> Iterator[Ent
     size = 0
     for place in places:
         yield place
-        size += place.end - place.start
+        size += place.end - place.start + ENTRY_BYTES
         if most_bytes is not None and size >= most_bytes:
             return
 

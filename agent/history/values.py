@@ -133,6 +133,8 @@ class Timings:
     reasoning: tuple[float, ...] = ()
 
 
+ENTRY_BYTES = 1_000
+"""The bytes that a message counts besides its text, where bytes limit a read: a short one costs more than its text."""
 MOST_MODELS = 4
 """The most models that answer one message."""
 

@@ -8,13 +8,15 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 MAX_OVERTAKEN = 10
 """The most requests that can overtake another one. Without a limit, a stream of new visitors could delay it forever."""
 
+Slot = Callable[[], AbstractAsyncContextManager[None]]
+"""Waits for a slot and holds it for the block, like `RequestQueue.slot`."""
 _visitor: ContextVar[str] = ContextVar("visitor", default="")
 
 

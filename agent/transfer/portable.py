@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from math import inf
 from typing import Any, TypeVar, cast
 
+from pydantic_ai.messages import UserPromptPart
 from pydantic_core import to_json
 
 from agent.citations import checked
@@ -34,7 +35,7 @@ from agent.history import (
 )
 from agent.history.codec import dump_conversation, dump_entries, load_conversations, load_entries
 from agent.history.search import groups
-from agent.responses import fix_surrogates
+from agent.responses import fix_surrogates, steered_text
 from agent.transfer.document import DOCUMENT_THREADS, ENTRY_BYTES, PAGE, PAGE_BYTES, files_and_size
 from agent.transfer.imported import (
     MAX_NAME,
@@ -58,6 +59,8 @@ FOLDER_FIELDS = {"name": FOLDER_NAME, "instructions": FOLDER_INSTRUCTIONS, "mode
 """The fields of a folder in the file, with their most characters."""
 LOADED_CHARACTERS = 100_000
 """Characters of entries that are in memory as text at a time, while they are read."""
+LONGEST_TURN = 2_000
+"""The most messages from a message of the visitor to the next one. A page shows a turn as a whole."""
 T = TypeVar("T")
 _CHUNK = 3 * (1 << 14)
 """Bytes of a file that are encoded at once; base64 encodes three at a time."""
@@ -251,6 +254,17 @@ def renewed(branch: Iterable[Entry], links: FileLinks) -> Iterator[Entry]:
         new = _renewed(replace(entry, id=new_id(), parent_id=parent, note=alone), links, runs)
         yield new
         parent = new.id
+
+
+def check_turns(entries: Iterable[Entry]) -> None:
+    """Raise `ValueError` if a turn has more than `LONGEST_TURN` messages. Parents come before what follows them."""
+    numbers = dict[str | None, int]()
+    for entry in entries:
+        is_said = any(isinstance(part, UserPromptPart) for part in entry.message.parts)
+        is_begin = is_said and steered_text(entry.message) is None
+        numbers[entry.id] = 1 if is_begin else numbers.get(entry.parent_id, 0) + 1
+        if numbers[entry.id] > LONGEST_TURN:
+            raise ValueError("a turn has too many messages")
 
 
 def stored_size(entries: Sequence[Entry], most: float = inf, votes: Sequence[Vote] = ()) -> int:

@@ -26,7 +26,15 @@ from agent.transfer.imports.chatgpt import is_chatgpt, read_chatgpt
 from agent.transfer.imports.claude import is_claude, read_claude
 from agent.transfer.imports.open_webui import is_open_webui, read_open_webui
 from agent.transfer.json_elements import DAMAGED_FILE, MAX_ELEMENT_BYTES, NOT_AN_EXPORT, JsonElements, Span
-from agent.transfer.portable import FORMAT, VERSION, decode_file, read_conversation, source_of_ours, stored_size
+from agent.transfer.portable import (
+    FORMAT,
+    VERSION,
+    check_turns,
+    decode_file,
+    read_conversation,
+    source_of_ours,
+    stored_size,
+)
 
 HEAD_BYTES = 4096
 """Bytes that show the type of a file."""
@@ -286,6 +294,7 @@ class ImportReader:
             imported = self._read(group, self.left_out)
             if imported is None:
                 return None
+            check_turns(imported.entries)
             size = stored_size(imported.entries, MAX_STORED_BYTES, imported.conversation.votes) + imported.file_bytes
             self._check(imported.entries)
         except _FAILURES:

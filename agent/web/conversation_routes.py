@@ -169,6 +169,8 @@ class ConversationRoutes:
     ) -> None:
         self._list, self._passages, self._views, self._owner_of = conversations, passages, views, owner_of
         self._limit, self._looking = limit, RequestQueue(LOOKS_AT_ONCE, slots_per_visitor=1)
+        self._reading = RequestQueue(LOOKS_AT_ONCE, slots_per_visitor=1)
+        """For what reads many pages of a chat, each of which is a look: the looks of others come in between."""
 
     def add_to(self, app: FastAPI) -> None:
         """Add the routes to the application."""
@@ -250,18 +252,18 @@ class ConversationRoutes:
     async def _branches(self, request: Request, owner: str) -> Any:
         """Return the tree of the versions in a chat."""
         with acting_for(owner):
-            async with self._looking.slot():
-                rows, is_cut = await self._views.tree(owner, _id(request))
+            async with self._reading.slot():
+                rows, is_cut = await self._views.tree(owner, _id(request), self._looking.slot)
         return {"branches": [asdict(row) for row in rows], "is_cut": is_cut}
 
     async def _find(self, request: Request, owner: str) -> Any:
         """Return the messages of the shown branch that have a text."""
-        query = request.query_params.get("q", "").strip()[:MAX_QUERY]
+        query, before = request.query_params.get("q", "").strip()[:MAX_QUERY], request.query_params.get("before", "")
         if not query:
             raise InputError("Send the text to look for as q.")
         with acting_for(owner):
-            async with self._looking.slot():
-                hits, after = await self._views.find(owner, _id(request), query, request.query_params.get("before", ""))
+            async with self._reading.slot():
+                hits, after = await self._views.find(owner, _id(request), query, before, self._looking.slot)
         return {"hits": [asdict(hit) for hit in hits], "next": after}
 
     async def _passage(self, request: Request, owner: str) -> Any:

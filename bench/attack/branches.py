@@ -42,6 +42,18 @@ def retries(count: int = 14_000) -> dict[str, Any]:
     return ours({"branches": ends}, [one for n in range(count) for one in answered(2 * n, None)])
 
 
+def long_turn(answers: int = 1_999) -> dict[str, Any]:
+    """Return a chat with one message of a visitor and so many answers to it, one after the other."""
+    parts = [{"part_kind": "text", "content": "Pear."}]
+    entries = [said(0, None, "Pears?")]
+    for n in range(1, answers + 1):
+        message = {"kind": "response", "parts": parts, "timestamp": AT}
+        entries.append(
+            {"id": f"{n}", "parent_id": f"{n - 1}", "message": message, "note": {"at": AT, "run_id": f"{n}"}}
+        )
+    return ours({"branches": ["5", "9"]}, entries)
+
+
 def walks(url: str, chat: Mapping[str, Any], times: int = 80, at_once: int = 12) -> dict[str, str]:
     """Import a chat for two visitors, who go from branch to branch, read the tree and search, so many at once.
 
@@ -63,8 +75,8 @@ def walks(url: str, chat: Mapping[str, Any], times: int = 80, at_once: int = 12)
         for _ in range(2):
             client = stack.enter_context(Client(url))
             one = f"/conversations/{bring(client, [chat])[0]}"
-            tree = ask(client, "GET", f"{one}/branches", "GET /branches")
-            places.append((client, one, [row["message"] for row in tree.json()["branches"]] if tree else [""]))
+            stored = client.http.get(f"/export/{one.rpartition('/')[2]}").json()[1]["entries"]
+            places.append((client, one, [stored[n * len(stored) // 100]["id"] for n in range(100)]))
 
         def step(number: int) -> None:
             client, one, rows = places[number % 2]
@@ -88,4 +100,5 @@ ATTACKS: dict[str, Callable[[str], object]] = {
     "a branch after each of 7,000 turns": lambda url: walks(url, comb()),
     "14,000 edits that were taken back": lambda url: walks(url, fan()),
     "14,000 answers to one message": lambda url: walks(url, retries()),
+    "a turn of 2,000 messages": lambda url: walks(url, long_turn()),
 }

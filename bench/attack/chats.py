@@ -4,7 +4,8 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import httpx
@@ -146,10 +147,44 @@ def many_versions(count: int = 15_000) -> dict[str, Any]:
     return ours({"branches": [f"{n}" for n in range(count - 1)]}, begun)
 
 
+WORDS = (
+    "a" * 199 + "b",
+    " ".join(chr(97 + n) + chr(97 + m) for n in range(8) for m in range(8)),
+    "a\u0301" * 100,
+    "\ufdfa" * 11 + " z",
+    "\u03b1 \u05d0 \u0e01 \u4e00 \uac00 z",
+    "\U0001f469\u200d" * 66,
+)
+"""Queries that no text has, but almost."""
+
+
+def searches(url: str, visitors: int = 4, chats: int = 8, megabytes: float = 2.0, times: int = 120) -> dict[str, str]:
+    """Search all chats and within one, for words that long texts almost have, as several visitors at once."""
+    texts = [text * int(megabytes * 1_000_000 / len(text.encode())) for text in ("a", "a\u0301", "\u4e00z \u03b1")]
+    longest = dict[str, float]()
+    with ExitStack() as stack:
+        clients = [stack.enter_context(Client(url)) for _ in range(visitors)]
+        ids = [bring(one, [ours({}, [said(0, None, texts[n % 3])]) for n in range(chats)]) for one in clients]
+
+        def ask(number: int) -> None:
+            at, query = number % visitors, WORDS[number // visitors % len(WORDS)]
+            name = "search in a chat" if number // visitors % 3 == 0 and ids[at] else "search"
+            path = "/conversations" if name == "search" else f"/conversations/{ids[at][number % len(ids[at])]}/search"
+            began = time.monotonic()
+            status = clients[at].http.get(path, params={"q": query}).status_code
+            name = f"{name} {status}"
+            longest[name] = max(longest.get(name, 0.0), time.monotonic() - began)
+
+        with ThreadPoolExecutor(12) as pool:
+            list(pool.map(ask, range(times)))
+    return {name: f"{seconds:.1f} s" for name, seconds in longest.items()}
+
+
 ATTACKS: dict[str, Callable[[str], object]] = {
     f"a chat of {MESSAGES:,} messages": long_chat,
     "a chat of 28 messages of 1 MB": lambda url: long_chat(url, 28, 1_000_000),
     "records with long lists": long_records,
     "columns of a whole chat": lambda url: looks(url, far_columns()),
+    "searches for what is almost there": searches,
     "a chat that began 15,000 times": lambda url: looks(url, many_versions()),
 }

@@ -15,8 +15,8 @@ from bench.attack.client import Bystander, Client
 ADDRESS = f"198.51.{os.getpid() % 254 + 1}.{os.getpid() // 254 % 254 + 1}"
 """The network address of the bystander, which no attacker and no other bystander shares."""
 
-OPEN_S = 1.2
-"""Seconds between two looks at its own chat, of which a minute has a limit."""
+OPEN_S = 2.4
+"""Seconds between two looks at its own chat and searches, of which a minute has a limit."""
 
 
 def main(url: str, pause: float) -> None:
@@ -31,6 +31,7 @@ def main(url: str, pause: float) -> None:
             paths = {"the page": "/", "the list": "/conversations"}
             if (now := time.monotonic()) - opened >= OPEN_S:
                 opened, paths["its chat"] = now, f"/conversations/{chat}?format=blocks"
+                paths["a search"] = "/conversations?q=hello"
             for name, path in paths.items():
                 began = time.monotonic()
                 status = client.http.get(path).status_code

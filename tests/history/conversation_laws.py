@@ -631,6 +631,10 @@ async def page_ends_with_its_bytes(trial: Trial) -> None:
         same(prompts(page), found, f"the first {most} bytes of the messages with these ids")
     same(prompts(await trial.store.history(conversation, limit=2, most_bytes=10_000)), [*"67"], "the newest two")
     same(prompts(await trial.store.find(conversation, after=[None], most_bytes=1)), ["1"], "the first one")
+    conversation, entries = await started(trial.store, *["x"] * 30)
+    same(len(await trial.store.history(conversation, most_bytes=10_000)) <= 10, True, "few of many short messages")
+    page = await trial.store.find(conversation, ids=[one.id for one in entries], most_bytes=10_000)
+    same(len(page) <= 10, True, "few of many short messages with these ids")
 
 
 @law("base")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pydantic_ai.messages import BinaryContent, ImageUrl, ModelRequest, UserPromptPart
+from pydantic_ai.messages import BinaryContent, ImageUrl, ModelRequest, ModelResponse, TextPart, UserPromptPart
 from pydantic_core import from_json
 
 from agent.errors import InputError
@@ -21,7 +21,7 @@ from agent.history.codec import dump_entries
 from agent.history.memory import MemoryStore
 from agent.history.search import fold, searchable_text
 from agent.history.sql.sqlite import SqliteStore
-from agent.transfer import json_elements
+from agent.transfer import json_elements, portable
 from agent.transfer.imported import MAX_MESSAGE_BYTES, MAX_MESSAGE_VALUES
 from agent.transfer.json_elements import _PIECE as PIECE
 from agent.transfer.json_elements import MAX_VALUES
@@ -399,3 +399,16 @@ def test_half_of_an_emoji_is_replaced_in_a_long_element(tmp_path: Path) -> None:
 def test_half_of_an_emoji_and_no_number_are_read_together(tmp_path: Path) -> None:
     [(part, span)] = opened(rb'[{"a": "\ud83d", "b": NaN}]', tmp_path).elements()
     assert part.parse(span) == {"a": "\ufffd", "b": None}
+
+
+@pytest.mark.parametrize(("answers", "is_found"), [(3, True), (4, False)])
+async def test_turn_of_too_many_messages_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: int, *, is_found: bool
+) -> None:
+    monkeypatch.setattr(portable, "LONGEST_TURN", 4)
+    said = [ModelResponse([TextPart("Pear.")])] * answers
+    entries = chain(prompt("one"), *said, prompt("two"), *said)
+    store, media = MemoryStore(), MediaStore(tmp_path)
+    conversation = await stored(store, media, Conversation(owner=OWNER, head_id=entries[-1].id), entries)
+    found, reader = found_in(await exported(store, media, [conversation]), tmp_path)
+    assert (len(found), dict(reader.left_out)) == ((1, {}) if is_found else (0, {"damaged chat": 1}))

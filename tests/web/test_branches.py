@@ -18,6 +18,7 @@ from agent.files.store import ROUTE, MediaStore
 from agent.history import ChatSummary, Conversation, Entry, Note, Vote, new_id, now
 from agent.history.memory import MemoryStore
 from agent.settings import PublicSettings
+from agent.system.request_queue import RequestQueue
 from agent.web.chat import branches, views
 from agent.web.chat.answers import STILL_WRITING
 from agent.web.chat.branches import COPIES, Branches, hidden_after, read_tree, versions_in
@@ -401,8 +402,10 @@ async def test_tree_reads_a_bounded_part(house: House, monkeypatch: pytest.Monke
         return entries
 
     monkeypatch.setattr(house.store, "find", counting)
-    rows, is_cut = await read_tree(house.store, house.conversation)
+    slots, took = RequestQueue(1), list[int]()
+    rows, is_cut = await read_tree(house.store, house.conversation, lambda: took.append(len(found)) or slots.slot())
     assert is_cut
+    assert took == [0, *range(len(found)), len(found)]  # the ids, each page, and the rows
     assert len(rows) == 1
     assert 8 <= sum(found) < 60
 

@@ -23,6 +23,7 @@ from agent.history.search import ConversationHit, fold, groups, hit_in, hits_wit
 from agent.history.sql.database import LIVE, Database, Row, Steps, Value, Values, single
 from agent.history.values import (
     CHANGED_ELSEWHERE,
+    ENTRY_BYTES,
     KEPT_FOLLOWS,
     LEASE_SECONDS,
     NO_CONVERSATION,
@@ -467,9 +468,10 @@ SELECT id FROM entries WHERE conversation_id = :id AND id IN LIST(:ids)
 UNION SELECT id FROM entries WHERE conversation_id = :id AND parent_id IN LIST(:parents)
 UNION SELECT id FROM entries WHERE :first AND conversation_id = :id AND parent_id IS NULL
 """
+_READ_BYTES = f"(octet_length(entry) + {ENTRY_BYTES})"
 _FIRST_IDS = f"""
 SELECT id FROM (
-    SELECT id, sum(octet_length(entry)) OVER (ORDER BY rowid) - octet_length(entry) AS before FROM entries
+    SELECT id, sum({_READ_BYTES}) OVER (ORDER BY rowid) - {_READ_BYTES} AS before FROM entries
     WHERE conversation_id = :id AND id IN ({_FIND_IDS})
 ) AS found WHERE before < :most
 """
@@ -649,7 +651,7 @@ class SqlStore:
             return []
         key: Values = {"id": conversation.id, "owner": conversation.owner, "head_id": conversation.head_id}
         most: Values = {"limit": _ALL if limit is None else limit, "most": _ALL if most_bytes is None else most_bytes}
-        sql = _CHAIN.format(bytes="0" if most_bytes is None else "octet_length(entry)")
+        sql = _CHAIN.format(bytes="0" if most_bytes is None else _READ_BYTES)
         rows = await self._database.rows(sql, **key, **most)
         if not rows:
             raise NotFound(NO_ENTRY)

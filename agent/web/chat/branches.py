@@ -7,7 +7,7 @@ Those with the same content are the same question, and their answers are version
 import logging
 from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterable, Mapping, Sequence, Set
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from dataclasses import dataclass, replace
 
 from pydantic_ai.messages import AudioUrl, DocumentUrl, ImageUrl, ModelResponse, TextContent, TextPart, UserContent
@@ -19,7 +19,7 @@ from agent.files.store import MediaStore
 from agent.history import MOST_MODELS, NO_CONVERSATION, Conversation, Entry, HistoryStore, Note, Vote, new_id, now
 from agent.history.search import searchable_text
 from agent.messages.repair import count_bytes
-from agent.system.request_queue import RequestQueue, acting_for
+from agent.system.request_queue import RequestQueue, Slot, acting_for
 from agent.system.threads import LOOKS, PREPARING, run_to_completion
 from agent.transfer.document import Branch
 from agent.web.chat.answers import STILL_WRITING
@@ -314,30 +314,44 @@ class BranchRow:
     is_shown: bool
 
 
-async def read_tree(store: HistoryStore, conversation: Conversation) -> tuple[list[BranchRow], bool]:
+async def read_tree(
+    store: HistoryStore, conversation: Conversation, slot: Slot = nullcontext
+) -> tuple[list[BranchRow], bool]:
     """Return the versions in a conversation in the order of a tree, and if there are older ones that were not read.
 
-    The newest messages are read, up to `TREE_BYTES` and `TREE_MESSAGES` of them.
+    The newest messages are read, up to `TREE_BYTES` and `TREE_MESSAGES` of them, and each page in a slot of its own.
     """
-    ids, entries, size = await store.following(conversation, None), dict[str, Entry](), 0
-    async with aclosing(_pages(store, conversation, ids[-TREE_MESSAGES:], TREE_BYTES // 8)) as pages:
+    async with slot():
+        ids = await store.following(conversation, None)
+    entries, size = dict[str, Entry](), 0
+    async with aclosing(_pages(store, conversation, ids[-TREE_MESSAGES:], TREE_BYTES // 8, slot)) as pages:
         async for page in pages:
-            size += await LOOKS.run(_bytes_of, page)
+            async with slot():
+                size += await LOOKS.run(_bytes_of, page)
             entries |= {one.id: one for one in page}
             if size >= TREE_BYTES:
                 break
-    rows = await LOOKS.run(_rows, [entries[id_] for id_ in ids if id_ in entries], conversation)
+    async with slot():
+        rows = await LOOKS.run(_rows, [entries[id_] for id_ in ids if id_ in entries], conversation)
     return rows[:MOST_ROWS], len(entries) < len(ids) or len(rows) > MOST_ROWS
 
 
 async def _pages(
-    store: HistoryStore, conversation: Conversation, ids: Iterable[str], most_bytes: int | None = None
+    store: HistoryStore,
+    conversation: Conversation,
+    ids: Iterable[str],
+    most_bytes: int | None = None,
+    slot: Slot = nullcontext,
 ) -> AsyncGenerator[Sequence[Entry]]:
-    """Yield these entries in pages of about `most_bytes`, by default `VIEW_BYTES`, the last ones first."""
+    """Yield these entries in pages of about `most_bytes`, by default `VIEW_BYTES`, the last ones first.
+
+    Each page is read in a slot.
+    """
     left = [*ids]
     while left:
         page = left[-PAGE:]
-        found = await store.find(conversation, ids=page, most_bytes=most_bytes or VIEW_BYTES)
+        async with slot():
+            found = await store.find(conversation, ids=page, most_bytes=most_bytes or VIEW_BYTES)
         known = {one.id for one in found}
         left = left[:-PAGE] + [id_ for id_ in page if found and id_ not in known]
         yield found

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from time import monotonic
 
@@ -11,6 +12,7 @@ from agent.history.search import fold, searchable_text
 from agent.i18n.text import LocalizedText
 from agent.i18n.translator import ENGLISH, Translator
 from agent.providers.retry import Wait
+from agent.system.request_queue import Slot
 from agent.system.threads import LOOKS, TURNS
 from agent.web.chat.answers import AnswersTogether, RunningAnswer, RunningAnswers
 from agent.web.chat.branches import BranchRow, hidden_after, read_tree, versions_in
@@ -271,18 +273,18 @@ class ChatViews:
         entries = await entries_of_turn(self._store, await self._store.get(conversation_id, owner=owner), message)
         return (await TURNS.run(to_turns, entries))[0]
 
-    async def tree(self, owner: str, conversation_id: str) -> tuple[list[BranchRow], bool]:
+    async def tree(self, owner: str, conversation_id: str, slot: Slot = nullcontext) -> tuple[list[BranchRow], bool]:
         """Return the versions in a conversation, see `read_tree`. Raises `NotFound`."""
-        rows, is_cut = await read_tree(self._store, await self._store.get(conversation_id, owner=owner))
+        rows, is_cut = await read_tree(self._store, await self._store.get(conversation_id, owner=owner), slot)
         return [replace(row, model=self._name_of(row.model) if row.model else "") for row in rows], is_cut
 
     async def find(
-        self, owner: str, conversation_id: str, query: str, before: str = ""
+        self, owner: str, conversation_id: str, query: str, before: str = "", slot: Slot = nullcontext
     ) -> tuple[list[MessageHit], str | None]:
         """Return the messages of the shown branch with this text, the newest first, and the entry to go on from.
 
-        A call reads `FOUND_PAGES` pages, but at least one turn. `before` is what the last call has returned.
-        Raises `NotFound`.
+        A call reads `FOUND_PAGES` pages, each in a slot of its own, but at least one turn. `before` is what the last
+        call has returned. Raises `NotFound`.
         """
         conversation: Conversation = await self._store.get(conversation_id, owner=owner)
         if not (needle := " ".join(fold(query).split())):  # each message would have it
@@ -291,8 +293,10 @@ class ChatViews:
         hits, pending, pages = list[MessageHit](), 0, 0
         conversation = replace(conversation, head_id=start)
         while conversation.head_id is not None and (pages < FOUND_PAGES or end == start):
-            entries = await self._store.history(conversation, limit=FOUND_MESSAGES, most_bytes=FOUND_BYTES)
-            for entry, count in reversed(await LOOKS.run(_counted, entries, needle)):
+            async with slot():
+                entries = await self._store.history(conversation, limit=FOUND_MESSAGES, most_bytes=FOUND_BYTES)
+                counted = await LOOKS.run(_counted, entries, needle)
+            for entry, count in reversed(counted):
                 if not is_prompt(entry):
                     pending += count
                     continue
