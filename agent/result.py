@@ -1,15 +1,15 @@
 """The inputs, the outcome and the result of a run as values, and the journal that it writes to."""
 
 import asyncio
-import math
-import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
+from functools import cache
 from typing import (
     TYPE_CHECKING,
+    Annotated,
     Any,
     Generic,
     Literal,
@@ -17,11 +17,12 @@ from typing import (
     Protocol,
     Self,
     TypedDict,
-    TypeGuard,
     cast,
     get_args,
+    get_type_hints,
 )
 
+from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic_ai.messages import (
     BinaryContent,
     Citation,
@@ -47,7 +48,7 @@ from agent.messages.compaction import Compaction
 from agent.messages.openai import to_openai
 from agent.models.catalog import Dialect, ModelSpec
 from agent.output import OutputType
-from agent.providers.connection import Connection, Effort, ModelChoice, Reasoning, effort_note, is_reasoning
+from agent.providers.connection import Connection, Effort, ModelChoice, Reasoning, effort_note
 from agent.providers.stand_ins import StandIns
 from agent.responses import PART_SEPARATOR, fix_surrogates, is_blank
 from agent.suspension.seals import Seals
@@ -82,64 +83,48 @@ class Journal(Protocol):
         ...
 
 
+_KNOWN_VALUES: Mapping[str, str] = {
+    "reasoning": f"True, False, None, {', '.join(get_args(Effort))}",
+    "ignore_reasoning": "True, False",
+    "temperature": "0 - {most}, None",
+    "max_tokens": "1, 2, 3, ..., None",
+    "top_p": "0 - 1, None",
+    "seed": "0, 1, 2, ..., None",
+    "stop": "a text, a list of texts, None",
+    "timeout": "seconds above 0, None",
+    "extra_body": "a dict with texts as keys, None",
+    "cache": "True, False, None",
+    "headers": "a dict of texts, None",
+}
+
+
 def _check_options(options: "Options", most: int = 2) -> None:
     """Raise `InputError` with the option and its known values. `most` is the highest temperature."""
-    values: dict[str, tuple[bool, str]] = {
-        "reasoning": (
-            options.reasoning is None or is_reasoning(options.reasoning),
-            f"True, False, None, {', '.join(get_args(Effort))}",
-        ),
-        "ignore_reasoning": (isinstance(cast(object, options.ignore_reasoning), bool), "True, False"),
-        "temperature": (
-            options.temperature is None or (_is_number(options.temperature) and 0 <= options.temperature <= most),
-            f"0 - {most}, None",
-        ),
-        "max_tokens": (
-            options.max_tokens is None or (_is_whole_number(options.max_tokens) and options.max_tokens > 0),
-            "1, 2, 3, ..., None",
-        ),
-        "top_p": (options.top_p is None or (_is_number(options.top_p) and 0 <= options.top_p <= 1), "0 - 1, None"),
-        "seed": (options.seed is None or (_is_whole_number(options.seed) and options.seed >= 0), "0, 1, 2, ..., None"),
-        "stop": (options.stop is None or _is_text_or_list(options.stop), "a text, a list of texts, None"),
-        "timeout": (
-            options.timeout is None or (_is_number(options.timeout) and 0 < options.timeout < math.inf),
-            "seconds above 0, None",
-        ),
-        "extra_body": (options.extra_body is None or _is_dict(options.extra_body), "a dict with texts as keys, None"),
-        "cache": (options.cache is None or isinstance(cast(object, options.cache), bool), "True, False, None"),
-        "headers": (options.headers is None or _are_headers(options.headers), "a dict of texts, None"),
-    }
-    for name, (fits, accepted) in values.items():
-        if not fits:
-            given = getattr(options, name)
-            value = f"this {type(given).__name__}" if name == "headers" else shown(given)  # headers can be secret
+    for one in fields(Options):
+        name, value = one.name, getattr(options, one.name)
+        try:
+            if value is not one.default:
+                _check_of(name).validate_python(value)
+            if name == "temperature" and value is not None and value > most:
+                raise ValueError("the model takes no such temperature")
+        except ValueError:
+            known = _KNOWN_VALUES[name].replace("{most}", str(most))
+            said = f"this {type(value).__name__}" if name == "headers" else shown(value)  # headers can be secret
             raise InputError(
-                _("{name} cannot be {value}. Known values: {known}.", name=name, value=value, known=accepted)
-            )
+                _("{name} cannot be {value}. Known values: {known}.", name=name, value=said, known=known)
+            ) from None
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+@cache
+def _check_of(option: str) -> TypeAdapter[Any]:
+    """Return what checks the values of an option. It is made at the first use, because few options are ever set."""
+    hints = get_type_hints(Options, include_extras=True)
+    return TypeAdapter(hints[option], config=ConfigDict(strict=True))
 
 
-def _is_whole_number(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_text_or_list(value: object) -> bool:
-    texts = cast(Sequence[object], value) if isinstance(value, list | tuple) else [value]
-    return bool(texts) and all(isinstance(one, str) and one for one in texts)
-
-
-def _is_dict(value: object) -> TypeGuard[Mapping[str, object]]:
-    return isinstance(value, Mapping) and all(isinstance(one, str) for one in cast(Mapping[object, object], value))
-
-
-def _are_headers(value: object) -> bool:
-    return _is_dict(value) and all(
-        isinstance(text, str) and text.isascii() and text.isprintable() and re.fullmatch(r"[\w!#$%&'*+.^`|~-]+", name)
-        for name, text in value.items()
-    )
+_Text = Annotated[str, Field(min_length=1)]
+_HeaderName = Annotated[str, Field(pattern=r"^[\w!#$%&'*+.^`|~-]+$")]
+_HeaderText = Annotated[str, Field(pattern="^[ -~]*$")]
 
 
 @explains_fields
@@ -159,15 +144,15 @@ class Options:
 
     reasoning: Reasoning | None = None
     ignore_reasoning: bool = False
-    temperature: float | None = None
-    max_tokens: int | None = None
-    top_p: float | None = None
-    seed: int | None = None
-    stop: str | Sequence[str] | None = None
-    timeout: float | None = None
+    temperature: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    max_tokens: Annotated[int, Field(gt=0)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
+    seed: Annotated[int, Field(ge=0)] | None = None
+    stop: _Text | Annotated[Sequence[_Text], Field(min_length=1)] | None = None
+    timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     cache: bool | None = None
     extra_body: Mapping[str, Any] | None = None
-    headers: Mapping[str, str] | None = field(default=None, repr=False)
+    headers: Mapping[_HeaderName, _HeaderText] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         _check_options(self)
