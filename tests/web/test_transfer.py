@@ -25,7 +25,7 @@ from starlette.types import Receive, Scope, Send
 from agent.errors import HistoryError
 from agent.files.references import files_named_in
 from agent.files.store import ROUTE, MediaStore
-from agent.history import ChatSummary, Conversation, Entry, HistoryStore, now
+from agent.history import ChatSummary, Conversation, Entry, HistoryStore, RunEvent, RunEvents, now
 from agent.history.codec import dump_conversation, dump_entries
 from agent.history.memory import MemoryStore
 from agent.i18n.translator import ENGLISH
@@ -671,10 +671,18 @@ async def test_chat_that_went_on_here_keeps_its_branch(house: House) -> None:
     assert texts_of(await house.store.history(replace(found, head_id=found.branches[0]))) == ["1", "there"]
 
 
-async def test_chat_being_answered_gets_nothing(house: House) -> None:
+@pytest.mark.parametrize("is_here", [True, False])
+async def test_chat_being_answered_gets_nothing(house: House, *, is_here: bool) -> None:
+    """New messages would end an answer that another process writes."""
     await house.bring([chat("a", "1")])
     [conversation] = await house.chats()
-    house.busy.add(conversation.id)
+    if is_here:
+        house.busy.add(conversation.id)
+    else:
+        begun = [RunEvent.of(1, {"type": "begun"})]
+        await house.store.runs.append(
+            RunEvents(run_id="run", conversation_id=conversation.id, owner=ANN.owner, events=begun)
+        )
     result = await house.bring([chat("a", "1", "new"), chat("b", "2")])
     assert len(result.conversations) == 1
     assert "the new messages of 1 chat in which an answer is being written" in str(result.text)

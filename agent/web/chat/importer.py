@@ -401,7 +401,7 @@ class Importer:
             outcome.known += 1
             return
         try:
-            if self._is_busy(stored.id):
+            if self._is_busy(stored.id) or await self._store.runs.would_lose(stored):
                 raise Conflict(STOPPED)
             expires_at = self._periods.until(stored.owner, running=False)
             await self._save(replace(conversation, expires_at=expires_at), entries, files, outcome.left_out, [])
