@@ -239,4 +239,18 @@ def test_edited_message_keeps_its_distance_from_the_answer(app: App, visit: Visi
     visitor.chat.locator("[data-action=edit]").click()
     box = visitor.chat.locator("form.edit").bounding_box()
     answer = visitor.bubbles.first.bounding_box()
-    assert box and answer and answer["y"] - box["y"] - box["height"] >= 12
+    assert box
+    assert answer
+    assert answer["y"] - box["y"] - box["height"] >= 12
+
+
+@pytest.mark.browser
+def test_composer_of_a_phone_keeps_its_height_while_one_types(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, phone=True)
+    name = visitor.page.locator("#model-button span")
+    assert name.evaluate("name => name.scrollWidth <= name.clientWidth")
+    height = "dock => dock.getBoundingClientRect().height"
+    before = visitor.page.locator("#dock").evaluate(height)
+    visitor.box.fill("Hello")
+    expect(visitor.page.locator("#composer .prompts-button")).to_be_visible()
+    assert visitor.page.locator("#dock").evaluate(height) == before
