@@ -197,7 +197,7 @@ LEAST_STEPS = 2
 """The steps of a series. A single step is shown alone."""
 SHORTEST = 0.05
 """The shortest thought whose seconds are named. A shorter one would have taken 0.0 s."""
-RESULT_LENGTH = 40
+RESULT_LENGTH = 60
 """The most characters of a result that stands in the title of its call."""
 REASON_LENGTH = 80
 """The most characters of a tool's error in the title of its call."""

@@ -291,7 +291,7 @@ def test_numbers_in_an_answer_cite_the_pages() -> None:
         ("calculate", {"expression": "6*7"}, "42", "Calculate → 42"),
         ("calculate", {"expression": "6*7"}, "", "Calculate"),
         ("set_timer", {}, "Set.\nIt rings at 7.", "Set timer"),
-        ("set_timer", {}, "x" * 41, "Set timer"),
+        ("set_timer", {}, "x" * 61, "Set timer"),
         ("ask_user", {"question": "Which?"}, "Red", "Question"),
     ],
 )
