@@ -159,7 +159,7 @@ def tool_title(name: str) -> str:
 def call_title(name: str, arguments: Mapping[str, Any], result: str = "") -> str:
     """Return the title of a call. That of a tool for the web says what was searched or read, and the `result` how much.
 
-    `result` is the text of a call that has ended well, or its beginning.
+    Of other tools, a `result` of a few words stands in the title. It is the text of a call that has ended well, or "".
     """
     if name == SEARCH and (query := _short(arguments.get("query"))):
         count = count_of_results(result)
@@ -174,7 +174,10 @@ def call_title(name: str, arguments: Mapping[str, Any], result: str = "") -> str
     if name == READ and (url := _short(arguments.get("url"))):
         page = next(found_pages(READ, result), None)
         return _("Read {name}", name=_host(page.url if page else url))
-    return tool_title(name)
+    line = result.strip()
+    if name in (SEARCH, READ, ASK_USER) or not 0 < len(line) <= RESULT_LENGTH or len(line.splitlines()) > 1:
+        return tool_title(name)
+    return _("{name} → {result}", name=tool_title(name), result=line)
 
 
 def _short(value: object) -> str:
@@ -194,6 +197,8 @@ LEAST_STEPS = 2
 """The steps of a series. A single step is shown alone."""
 SHORTEST = 0.05
 """The shortest thought whose seconds are named. A shorter one would have taken 0.0 s."""
+RESULT_LENGTH = 60
+"""The most characters of a result that stands in the title of its call."""
 REASON_LENGTH = 80
 """The most characters of a tool's error in the title of its call."""
 

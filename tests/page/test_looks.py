@@ -242,3 +242,46 @@ def test_edited_message_keeps_its_distance_from_the_answer(app: App, visit: Visi
     assert box
     assert answer
     assert answer["y"] - box["y"] - box["height"] >= 12
+
+
+@pytest.mark.browser
+def test_composer_of_a_phone_keeps_its_height_while_one_types(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, phone=True)
+    name = visitor.page.locator("#model-button span")
+    assert name.evaluate("name => name.scrollWidth <= name.clientWidth")
+    height = "dock => dock.getBoundingClientRect().height"
+    before = visitor.page.locator("#dock").evaluate(height)
+    visitor.box.fill("Hello")
+    expect(visitor.page.locator("#composer .prompts-button")).to_be_visible()
+    assert visitor.page.locator("#dock").evaluate(height) == before
+
+
+@pytest.mark.browser
+def test_note_on_an_empty_answer_stands_where_answers_begin(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.say("!stall-before")
+    visitor.stop.click()
+    visitor.idle()
+    visitor.ask("!text Second.")
+    left = "element => element.getBoundingClientRect().left"
+    note = visitor.chat.locator(".turn").first.locator("footer .caption")
+    expect(note).to_contain_text("Stopped")
+    assert abs(note.evaluate(left) - visitor.bubbles.last.evaluate(left)) < 8
+
+
+@pytest.mark.browser
+def test_wait_is_written_at_the_height_of_its_dots(app: App, visit: Visit) -> None:
+    visitor = visit(app.url)
+    visitor.say("!stall-before")
+    wait = visitor.chat.locator(".waiting")
+    expect(wait).to_be_visible()
+    before = wait.bounding_box()
+    expect(wait).to_contain_text("Waiting for the model")
+    middle = "element => { const { top, height } = element.getBoundingClientRect(); return top + height / 2; }"
+    dots = wait.evaluate(
+        "element => element.getBoundingClientRect().top + parseFloat(getComputedStyle(element).paddingTop) + 3.5"
+    )
+    assert abs(wait.locator(".time").evaluate(middle) - dots) < 1
+    assert wait.bounding_box() == before
+    visitor.stop.click()
+    visitor.idle()

@@ -29,6 +29,19 @@ def test_offline_page_says_so_and_keeps_the_text(app: App, visit: Visit) -> None
     expect(visitor.box).to_have_value("!text Sent later.")
 
 
+def test_offline_page_does_not_offer_the_queue(app: App, visit: Visit) -> None:
+    visitor = visit(app.url, fresh=True)
+    visitor.ask("!text First.")
+    visitor.say("!tokens 2000 @100")
+    expect(visitor.stop).to_be_visible()
+    visitor.page.context.set_offline(True)
+    expect(visitor.page.locator("#offline")).to_have_text("You are offline. What you type stays here.")
+    visitor.box.press_sequentially("Later")
+    assert not visitor.hint.inner_text()
+    visitor.page.context.set_offline(False)
+    visitor.stop.click()
+
+
 def test_other_actions_while_offline_wait_for_the_network(app: App, visit: Visit) -> None:
     visitor = visit(app.url, fresh=True)
     page, note = visitor.page, visitor.page.locator("#offline")

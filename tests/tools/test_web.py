@@ -288,8 +288,14 @@ def test_numbers_in_an_answer_cite_the_pages() -> None:
         ("read_page", {"url": "https://www.example.org/a?b"}, "", "Read example.org"),
         ("read_page", {"url": "2"}, "[2] Sun\nhttps://sun.example/\n\nHot.", "Read sun.example"),
         ("read_page", {"url": "http://[a"}, "", "Read http://[a"),
-        ("calculate", {"expression": "1"}, "1", "Calculate"),
+        ("calculate", {"expression": "6*7"}, "42", "Calculate → 42"),
+        ("calculate", {"expression": "6*7"}, "", "Calculate"),
+        ("set_timer", {}, "Set.\nIt rings at 7.", "Set timer"),
+        ("set_timer", {}, "x" * 61, "Set timer"),
+        ("ask_user", {"question": "Which?"}, "Red", "Question"),
     ],
 )
-def test_row_says_what_was_searched_and_read(name: str, arguments: dict[str, str], result: str, title: str) -> None:
+def test_row_says_what_the_call_was_for_and_its_result(
+    name: str, arguments: dict[str, str], result: str, title: str
+) -> None:
     assert str(call_title(name, arguments, result)) == title

@@ -144,7 +144,7 @@ def test_steps_are_folded_and_results_are_inside() -> None:
         "user done",
         "steps failed Thought · 2 tools · 1 failed",
         "reasoning done Reasoning",
-        "tool_call done Add",
+        "tool_call done Add → 3",
         "tool_call_result done Result",
         "tool_call failed Set timer · failed: No",
         "tool_call_result failed Failed",

@@ -12,7 +12,6 @@ from urllib.parse import quote, urlencode
 
 from pydantic_ai.messages import AudioUrl, DocumentUrl, ImageUrl
 
-from agent.citations import READ, SEARCH
 from agent.files.parts import extracted_text_of, text_file_of
 from agent.files.store import ROUTE, is_id, type_of_id
 from agent.history import ALL_BAD, TIE, Entry, Note
@@ -380,7 +379,7 @@ class _Answer:
         self._seconds = list(turn.reasoning)
         self._unanswered, self._failures, self._refusals = set[str](), dict[str, str](), dict[str, str]()
         self._found = dict[str, str]()
-        """The results of searches in the web and of its pages, by the ids of their calls."""
+        """The results of the calls that have ended well, by the ids of the calls."""
 
     def ends_with_text(self) -> bool:
         """Return True if the answer is being written, ends with a text, and nothing in it is cited."""
@@ -397,7 +396,7 @@ class _Answer:
         turn = self._turn
         self._unanswered = {call["id"] for call in transcript.unanswered_tool_calls(turn.bubbles)}
         self._failures, self._refusals = failures(turn), refusals(turn)
-        self._found = {one["id"]: str(one["content"]) for one in _results(turn) if one["name"] in (SEARCH, READ)}
+        self._found = {one["id"]: str(one["content"]) for one in _results(turn) if not one["is_error"]}
         out, written = list[Bubble](), [*self._written()]
         for is_steps, group in groupby(written, key=lambda one: one[2]["kind"] in STEPS):
             steps = [*group]

@@ -173,7 +173,7 @@ function makeQueue() {
   document.addEventListener("input", ({ target, isTrusted }) => {
     if (target === box()) offerLater();
     if (isSoft()) return;
-    const canWait = () => Boolean(editor.isRunning() && !queued && box().value.trim());
+    const canWait = () => Boolean(editor.isRunning() && !queued && box().value.trim() && !$("#offline")?.textContent);
     if (isExplained || !isTrusted || target !== box() || !canWait()) return;
     isExplained = true;
     hint(said.queue_how, canWait);

@@ -149,9 +149,9 @@ export function move(row) {
     if (made) await put(row, made.id);
   });
   const close = button("close", said.close, () => dialog.close());
-  show(texts.of, make("ul", { role: "list" }, choice("", texts.none), ...all.map((one) => choice(one.id, one.name))), form, state,
-    make("div", { class: "actions" }, close));
-  /** @type {HTMLElement} */ ($("[aria-current]", body)).focus();
+  const choices = all.length ? [make("ul", { role: "list" }, choice("", texts.none), ...all.map((one) => choice(one.id, one.name)))] : [];
+  show(texts.of, ...choices, form, state, make("div", { class: "actions" }, close));
+  /** @type {HTMLElement} */ ($("[aria-current]", body) ?? name).focus();
 }
 /** @type {Map<string, string[]>} What was changed of a folder and is not stored, until the page is left. */
 const drafts = new Map();

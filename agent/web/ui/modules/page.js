@@ -28,16 +28,18 @@ let facts = {}; // what the server says of the chosen model: see `shown_model` i
 let named; // the id of the model whose name is shown
 let waits; // the timer of the visitor's choice, while the server has not answered yet
 
-// The words of the switches make room for the name of the model. If that is not enough, the options get a row of their own.
-const isWide = () => options.scrollWidth > options.clientWidth;
+// The words of the switches make room for the name of the model. If that is not enough, the options get a row of their own:
+// on a narrow screen already if the name is cut, so that nothing moves when typing adds a button.
+const isNarrow = matchMedia("(max-width: 640px)");
+const isWide = () => options.scrollWidth > options.clientWidth, isCut = () => name.scrollWidth > name.clientWidth;
 const tighten = () => {
   options.classList.remove("tight");
-  options.classList.toggle("tight", name.scrollWidth > name.clientWidth || isWide());
+  options.classList.toggle("tight", isCut() || isWide());
 };
 const fit = () => {
   $("#dock")?.removeAttribute("data-rows");
   tighten();
-  if (!isWide()) return;
+  if (!isWide() && !(isNarrow.matches && isCut())) return;
   $("#dock")?.setAttribute("data-rows", "3");
   tighten();
 };
