@@ -6,8 +6,8 @@ the query, in any order and also within words, because many languages put no spa
 
 import re
 import unicodedata
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice
 from typing import TypeVar
@@ -237,8 +237,21 @@ def _first_place(text: str, words: Sequence[str]) -> tuple[int, int]:
     place, word = min(found)
     if len(folded) == len(text):
         return place, place + len(word)
-    lengths = {character: len(fold(character)) for character in set(text)}
-    ends = [*accumulate(map(lengths.__getitem__, text))]
-    if ends[-1] != len(folded):  # some characters are folded together
+    lengths = {character: len(fold(character)) for character in set[str]().union(*_slices(text))}
+    if sum(_length(piece, lengths) for piece in _slices(text)) != len(folded):  # some characters are folded together
         return 0, 0
-    return bisect_right(ends, place), bisect_left(ends, place + len(word)) + 1
+    return _count_until(place, text, lengths), _count_until(place + len(word) - 1, text, lengths) + 1
+
+
+def _length(text: str, lengths: Mapping[str, int]) -> int:
+    return sum(map(lengths.__getitem__, text))
+
+
+def _count_until(place: int, text: str, lengths: Mapping[str, int]) -> int:
+    """Return how many characters of a text end up to this place, if they have these lengths."""
+    number = 0
+    for piece in _slices(text):
+        if (size := _length(piece, lengths)) > place:
+            return number + bisect_right([*accumulate(map(lengths.__getitem__, piece))], place)
+        place, number = place - size, number + len(piece)
+    return number

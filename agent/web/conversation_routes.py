@@ -171,6 +171,7 @@ class ConversationRoutes:
         self._limit, self._looking = limit, RequestQueue(LOOKS_AT_ONCE, slots_per_visitor=1)
         self._reading = RequestQueue(LOOKS_AT_ONCE, slots_per_visitor=1)
         """For what reads many pages of a chat, each of which is a look: the looks of others come in between."""
+        self._searching = RequestQueue(LOOKS_AT_ONCE, slots_per_visitor=1)
 
     def add_to(self, app: FastAPI) -> None:
         """Add the routes to the application."""
@@ -195,7 +196,9 @@ class ConversationRoutes:
         if query:
             count_request(self._limit, request, owner)
             query = query[:MAX_QUERY]
-            hits = await self._list.search(owner, query)
+            with acting_for(owner):
+                async with self._searching.slot():
+                    hits = await self._list.search(owner, query)
             return {"hits": [_row(row) | _hit(hit, query) for row, hit in hits]}
         if folders := [one for one in request.query_params.getlist("folder") if one][:MOST_FOLDERS]:
             count_request(self._limit, request, owner)

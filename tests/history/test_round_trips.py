@@ -1,12 +1,14 @@
 """Property tests of what stores keep: any message, any text, any bytes."""
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic_ai.messages import ModelMessage
 
-from agent.history import Conversation, Entry, HistoryStore, Note
+from agent.history import Conversation, Entry, HistoryStore, Note, search
 from agent.history.search import EXCERPT_CHARACTERS, fold, hit_in, places_of, words_of
 from agent.history.values import RunEvent, join_events, split_events
+from agent.system.normal_form import compatible
 from tests.support.history_stores import ALICE, chain, grown, prompt
 from tests.support.strategies import TEXT, conversations
 from tests.tiers import examples
@@ -14,6 +16,13 @@ from tests.tiers import examples
 SLOW = settings(
     max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
+
+
+def fold_whole(text: str) -> str:
+    """Fold a text in one piece."""
+    return compatible(text).casefold()
+
+
 WORD = st.text(st.characters(exclude_categories=["Cs", "Zs", "Cc", "Zl", "Zp"]), min_size=1, max_size=6)
 
 
@@ -51,6 +60,17 @@ def test_excerpt_shows_a_word_of_the_query(texts: list[str], data: st.DataObject
     assert 0 <= hit.start <= hit.end <= len(hit.excerpt) <= EXCERPT_CHARACTERS + 10
     if len(fold(text)) == len(text) and words:
         assert fold(hit.excerpt[hit.start : hit.end]) in words
+
+
+@given(st.text("aßﬁ\u0301中 b", max_size=40), st.text("aßﬁ中b", min_size=1, max_size=3), st.integers(1, 9))
+def test_excerpt_does_not_depend_on_the_pieces_of_a_text(text: str, query: str, characters: int) -> None:
+    (entry,), words = chain(prompt(text)), words_of(query)
+    whole = hit_in(Conversation(owner=ALICE, id="1"), entry, words)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "SLICE_CHARACTERS", characters)
+        patch.setattr(search, "fold", fold_whole)
+        hit = hit_in(whole.conversation, entry, words)
+    assert hit == whole
 
 
 @given(st.text(), st.lists(WORD))

@@ -270,3 +270,28 @@ def test_public_page_limits_searches_and_changes() -> None:
     limit.count("bob", "192.0.2.2")
     time = 60.0
     limit.count("ann", "192.0.2.1")
+
+
+async def test_searches_of_visitors_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One visitor searches many times at once, and another one once, who waits for one search of the first at most."""
+    async with running_app(tmp_path) as app:
+        first, second = [(await asked(app, "GET", "/")).cookie for _ in range(2)]
+        begun, gate, is_second_begun = list[str](), asyncio.Event(), asyncio.Event()
+
+        async def slow(owner: str, query: str) -> list[Any]:
+            begun.append(query)
+            if query == "d":
+                is_second_begun.set()
+            await gate.wait()
+            return []
+
+        monkeypatch.setattr(app.state.conversations.list, "search", slow)
+        asking = [
+            asyncio.ensure_future(asked(app, "GET", "/conversations", f"q={query}", waits=True, cookie=cookie))
+            for query, cookie in (("a", first), ("b", first), ("c", first), ("d", second))
+        ]
+        await is_second_begun.wait()
+        assert begun == ["a", "d"]
+        gate.set()
+        await asyncio.gather(*asking)
+        assert sorted(begun) == ["a", "b", "c", "d"]
