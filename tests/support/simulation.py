@@ -66,7 +66,7 @@ GONE = "the process is gone"
 REFUSED = (AgentError, ConnectionError)
 T = TypeVar("T")
 TRIES, MOST_LOOKS = 6, 2_000
-OBEY_S = 30.0
+OBEY_S = 15.0
 """Virtual seconds after which a process knows what others have done with its answer, and a stop has ended it."""
 MOST_QUESTIONS = 60
 """The most questions that a page answers until its chat has none."""
@@ -252,7 +252,7 @@ class World:
             kind = rng.choice(("output_text", "output_text", "reasoning"))
             items.append(Words(kind, [self.text() for _ in range(rng.randint(1, 5))]))
             if rng.random() < 0.7:
-                items.append(Pause(rng.choice((0.1, 1.0, 12.0))))
+                items.append(Pause(rng.choice((0.1, 0.1, 1.0, 1.0, 12.0, 12.0, 60.0))))
         fate = rng.random()
         if fate < 0.1:
             items.append(Act("fail"))
@@ -263,7 +263,8 @@ class World:
             made = [
                 Call(tool, json.dumps({name: id_}), id_) for tool, name, id_ in zip(tools, names, calls, strict=True)
             ]
-            return Step([*items, *made], "tool_call")
+            waits = [Pause(2.0)] if rng.random() < 0.5 else []  # in which the calls are stored as events
+            return Step([*items, *made, *waits], "tool_call")
         return Step(items, rng.choice(("stop", "stop", "stop", "length", None)))
 
     def process(self) -> Process:
@@ -756,12 +757,25 @@ async def _check(world: World, id_: str, chat: Chat) -> None:
     assert not unsaid, f"an acknowledged message was lost: {unsaid}"
     lost = world.stored_words(conversation.id) - {word for entry in entries for word in _said(entry)}
     assert not lost, f"text that the store had was lost: {lost}"
+    _check_calls(world, conversation, entries)
     parents = {entry.parent_id for entry in entries}
     for leaf in [entry for entry in entries if entry.id not in parents]:
         path = await world.store.history(replace(conversation, head_id=leaf.id))
         words = Counter(word for entry in path for word in _said(entry))
         assert not {word: times for word, times in words.items() if times > 1}, "a text is stored twice"
         assert_accepted(to_openai(prepare_messages([*(entry.message for entry in path), hello()])))
+
+
+def _check_calls(world: World, conversation: Conversation, entries: Sequence[Entry]) -> None:
+    """Check that a visitor can find each call that a tool has got: a step with calls is never replaced."""
+    by_id, shown = {entry.id: entry for entry in entries}, set[str]()
+    for end in (conversation.head_id, *conversation.branches):
+        while end is not None and end not in shown:
+            shown.add(end)
+            end = by_id[end].parent_id
+    hidden = [part for id_, entry in by_id.items() if id_ not in shown for part in entry.message.parts]
+    made = {part.tool_call_id for part in hidden if isinstance(part, ToolCallPart)} & world.called.keys()
+    assert not made, f"calls of tools are on no branch: {made}"
 
 
 async def _check_links(world: World, chat: Chat) -> None:
