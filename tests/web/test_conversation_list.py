@@ -31,7 +31,7 @@ from agent.web.chat.expiry import UNDO_SECONDS, ExpiredConversations
 from agent.web.chat.journal import Omitted, StoreJournal
 from agent.web.chat.titles import first_words
 from agent.web.chat.visitor import Visitor
-from tests.support.history_stores import ALICE, KINDS, MALLORY, STORES, Clock, chain, prompt, started
+from tests.support.history_stores import ALICE, MALLORY, STORES, Clock, chain, prompt, started
 from tests.support.http_client import marker
 from tests.support.media_files import random_png
 from tests.support.scripted_server import Config, Running
@@ -40,13 +40,6 @@ from tests.support.waiting import until
 
 CALLS = ModelSpec(id="local:calls", name="calls", label="Calls", provider="vllm")
 SERVER = Config(rate=500.0, models=("calls",))
-
-
-@pytest.fixture(params=KINDS)
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[HistoryStore]:
-    opened = await STORES[request.param](tmp_path, Clock())
-    yield opened
-    await opened.aclose()
 
 
 @pytest.fixture
