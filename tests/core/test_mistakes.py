@@ -155,10 +155,7 @@ MISTAKES: dict[str, tuple[Act, str]] = {
             lambda hands, name=name: hands.agent(**{name: "x"}),
             rf"^Perhaps it is {meant}\. Agent has no argument {name!r}; it takes model, provider",
         )
-        for name, meant in [
-            ("sytem_message", "system_message"),
-            ("usage_limits", "limits"),
-        ]
+        for name, meant in [("sytem_message", "system_message"), ("usage_limits", "limits")]
     },
     "Agent(max_turns=)": (made(max_turns=3), r"Agent\(model, limits=Limits\(steps="),
     "Agent(temperature=)": (made(temperature=0), r"ask\(prompt, temperature="),

@@ -81,10 +81,7 @@ def test_html_of_a_message_stays_in_the_chat(app: App, visit: Visit) -> None:
 
 # Stop
 
-STALLS = {
-    "streaming": "!tokens 4000 @200",
-    "async-tool": '!tool nap {"seconds": 30}',
-}
+STALLS = {"streaming": "!tokens 4000 @200", "async-tool": '!tool nap {"seconds": 30}'}
 
 
 @pytest.mark.gate("Stop ends an answer within a second.")

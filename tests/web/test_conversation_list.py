@@ -173,10 +173,7 @@ async def test_hit_is_on_the_branch_that_is_shown(store: HistoryStore, listed: C
     conversation, entries = await started(store, "Otters are fast")
     other = chain(prompt("Otters are slow"))
     conversation = await store.save(replace(conversation, head_id=other[0].id, branches=(entries[-1].id,)), other)
-    for head, branch, shown in (
-        (other[0].id, entries[-1].id, "slow"),
-        (entries[-1].id, other[0].id, "fast"),
-    ):
+    for head, branch, shown in ((other[0].id, entries[-1].id, "slow"), (entries[-1].id, other[0].id, "fast")):
         conversation = await store.save(replace(conversation, head_id=head, branches=(branch,)))
         [(_, hit)] = await listed.search(ALICE, "otters")
         assert shown in hit.excerpt

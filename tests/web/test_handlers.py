@@ -175,10 +175,7 @@ async def test_missing_model_gives_way_to_an_available_one(handlers: Handlers, m
 
 @pytest.mark.parametrize(
     ("spec", "interactive", "words"),
-    [
-        (SMALL, False, "This model, or its server, takes no tools."),
-        (LARGE, True, "Calculator, clock"),
-    ],
+    [(SMALL, False, "This model, or its server, takes no tools."), (LARGE, True, "Calculator, clock")],
     ids=["no-tools", "tools"],
 )
 async def test_tools_switch_follows_model(

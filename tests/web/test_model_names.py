@@ -9,8 +9,7 @@ from agent.web.chat.views import with_model_names
 
 
 @pytest.mark.parametrize(
-    ("models", "named"),
-    [([], []), (["a", "a"], ["A", "A"]), (["a", "b", "", "a"], ["A", "B", "", "A"])],
+    ("models", "named"), [([], []), (["a", "a"], ["A", "A"]), (["a", "b", "", "a"], ["A", "B", "", "A"])]
 )
 def test_each_answer_names_its_model(models: Sequence[str], named: Sequence[str]) -> None:
     turns = [ConversationTurn(user=None, bubbles=(), note=NO_ENDING, model=model) for model in models]
