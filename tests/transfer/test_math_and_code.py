@@ -280,10 +280,10 @@ def test_unknown_language_has_no_colours(language: str) -> None:
     assert colored("def f(): pass", language) == ""
 
 
-@pytest.mark.parametrize("language", sorted(LANGUAGES))
-def test_each_language_is_known(language: str) -> None:
-    found = colored("x", language)
-    assert found == "x" or (found and '<span class="' in found)
+def test_each_language_is_known() -> None:
+    for language in LANGUAGES:
+        found = colored("x", language)
+        assert found == "x" or (found and '<span class="' in found), language
 
 
 def test_long_code_has_no_colours() -> None:
