@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,18 +63,6 @@ async def first(page: Conversations, text: str, *files: Path, **choices: Any) ->
     assert live is not None
     return live.conversation_id, (await view_of(page, "ann", live.conversation_id)).turns[0]["id"]
 
-
-@dataclass(frozen=True)
-class Widget:
-    """A widget as a handler receives it."""
-
-    elem_id: str
-
-
-SETTINGS = {
-    **{"model": SEES.id, "system": "", "reasoning": False, "effort": "", "temperature": 0.5, "max-tokens": 100},
-    **{"tools": False, "extract-text": False},
-}
 
 VERBS: dict[str, Callable[[Conversations, str, str], Awaitable[object]]] = {
     "undo": lambda page, at, id_: page.undo("ann", at, id_),
