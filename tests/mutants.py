@@ -57,10 +57,10 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
         ("files are cached for ever", "max-age=86400", "max-age=31536000", "web/test_media_route.py"),
     ],
     "agent/web/app.py": [
-        ("icons are cached for ever", "max-age=86400", "max-age=31536000", "web/test_static_files.py"),
+        ("icons are cached for ever", "max-age=86400", "max-age=31536000", "web/test_static_files.py")
     ],
     "agent/web/middleware/page_delivery.py": [
-        ("stand-ins are cached for a day", "max-age=3600", "max-age=86400", "web/test_static_files.py"),
+        ("stand-ins are cached for a day", "max-age=3600", "max-age=86400", "web/test_static_files.py")
     ],
     "agent/web/link_routes.py": [
         ("days of a link", "Field(gt=0, le=MAX_DAYS, ", "Field(gt=0, ", "web/test_links.py"),
@@ -72,18 +72,13 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
         ),
     ],
     "agent/web/chat/importer.py": [
-        (
-            "order of imported chats",
-            "sorted(found, key=lambda one: one.updated_at)",
-            "found",
-            "web/test_transfer.py",
-        ),
+        ("order of imported chats", "sorted(found, key=lambda one: one.updated_at)", "found", "web/test_transfer.py")
     ],
     "agent/files/pdf.py": [
-        ("pages of a PDF", "if len(document) > MAX_PAGES:", "if False:", "media/test_file_limits.py"),
+        ("pages of a PDF", "if len(document) > MAX_PAGES:", "if False:", "media/test_file_limits.py")
     ],
     "agent/files/images.py": [
-        ("scans of a JPEG", ") > MAX_SCANS:", ") > 10 * MAX_SCANS:", "media/test_file_limits.py"),
+        ("scans of a JPEG", ") > MAX_SCANS:", ") > 10 * MAX_SCANS:", "media/test_file_limits.py")
     ],
     "agent/web/run_event_routes.py": [
         (
@@ -131,7 +126,7 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
             "deleted is not None and deleted.conversation.owner == owner",
             "deleted is not None",
             "web/test_conversation_list.py web/test_replica_undo.py web/test_temporary.py",
-        ),
+        )
     ],
     "agent/web/chat/branches.py": [
         (
@@ -159,7 +154,7 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
             "chat is None or chat.owner != owner",
             "chat is None",
             "web/test_temporary.py web/test_page_sessions.py",
-        ),
+        )
     ],
     "agent/web/chat/model_menu.py": [
         ("keys are never forgotten", "loop.call_later(self._seconds,", "loop.call_later(1e9,", "web/test_api_keys.py"),
@@ -196,7 +191,7 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
             "return self._items.get(owner, {}).get(id_)",
             "return self._items.get(self._owners.get(id_, owner), {}).get(id_)",
             "history/test_conformance.py",
-        ),
+        )
     ],
     "agent/providers/discovery.py": [
         (
@@ -227,10 +222,10 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
             'get("x-forwarded-proto", "")',
             'get("x-forwarded-scheme", "")',
             "web/test_isolation.py web/test_page_head.py",
-        ),
+        )
     ],
     "agent/web/middleware/visitor_cookie.py": [
-        ("cookie can be read by scripts", "; HttpOnly", "", "web/test_isolation.py"),
+        ("cookie can be read by scripts", "; HttpOnly", "", "web/test_isolation.py")
     ],
     "agent/web/chat/attachments.py": [
         (
@@ -238,10 +233,10 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
             "await UPLOADS.run(check_files, files, max_bytes)",
             "pass",
             "web/test_public_limits.py",
-        ),
+        )
     ],
     "agent/web/heavy_work.py": [
-        ("limit of requests a minute", "if len(times) >= most:", "if len(times) > most:", "web/test_heavy_work.py"),
+        ("limit of requests a minute", "if len(times) >= most:", "if len(times) > most:", "web/test_heavy_work.py")
     ],
     "agent/providers/retry.py": [
         ("retries without end of a quota", '"quota", ', "", "core/test_retry.py core/test_failures.py"),
@@ -297,10 +292,10 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
             'checked.reasoning, "effort": None}',
             "checked.reasoning}",
             "web/test_remembered_settings.py",
-        ),
+        )
     ],
     "agent/web/chat/sent_message.py": [
-        ("owner of a begun chat", "{owner}\\n{self.value}", "{self.value}", "web/test_sent_twice.py"),
+        ("owner of a begun chat", "{owner}\\n{self.value}", "{self.value}", "web/test_sent_twice.py")
     ],
     "agent/web/chat/rate_limit.py": [
         (
@@ -308,10 +303,10 @@ BREAKS: dict[str, list[tuple[str, str, str, str]]] = {
             "PICTURES_OF_ALL,\n                limits.answers,\n                limits.messages_in_all,",
             "PICTURES_OF_ALL,\n                limits.answers,\n                10**9,",
             "web/test_public.py",
-        ),
+        )
     ],
     "agent/web/ui/page_sessions.py": [
-        ("page session of another visitor", "(session.owner == visitor or", "(True or", "web/test_page_sessions.py"),
+        ("page session of another visitor", "(session.owner == visitor or", "(True or", "web/test_page_sessions.py")
     ],
 }
 """What is broken, the code and what replaces it, and tests that should fail, below tests/, by file."""

@@ -19,24 +19,9 @@ gc.disable()  # imports and the list of tests create no garbage, and looking for
 
 # Files that take longest come first. Otherwise one process would run a long file alone at the end.
 LONGEST = (
-    "test_page",
-    "test_isolation",
-    "test_shutdown",
-    "test_doctor",
-    "test_space",
-    "test_proxies",
-    "test_deploy",
-    "test_public_limits",
-    "test_floods",
-    "test_uploads",
-    "test_live_page",
-    "test_keyboard",
-    "test_logs",
-    "test_looks",
-    "test_length_limit",
-    "test_link_fetch",
-    "test_terminal",
-    "test_linear",
+    *("test_page", "test_isolation", "test_shutdown", "test_doctor", "test_space", "test_proxies", "test_deploy"),
+    *("test_public_limits", "test_floods", "test_uploads", "test_live_page", "test_keyboard", "test_logs"),
+    *("test_looks", "test_length_limit", "test_link_fetch", "test_terminal", "test_linear"),
 )
 
 # Without a deadline, because it would fail on a busy machine.

@@ -59,7 +59,7 @@ FOLDER_FIELDS = {"name": FOLDER_NAME, "instructions": FOLDER_INSTRUCTIONS, "mode
 """The fields of a folder in the file, with their most characters."""
 LOADED_CHARACTERS = 100_000
 """Characters of entries that are in memory as text at a time, while they are read."""
-LONGEST_TURN = 2_000
+MOST_IN_TURN = 2_000
 """The most messages from a message of the visitor to the next one. A page shows a turn as a whole."""
 T = TypeVar("T")
 _CHUNK = 3 * (1 << 14)
@@ -257,13 +257,13 @@ def renewed(branch: Iterable[Entry], links: FileLinks) -> Iterator[Entry]:
 
 
 def check_turns(entries: Iterable[Entry]) -> None:
-    """Raise `ValueError` if a turn has more than `LONGEST_TURN` messages. Parents come before what follows them."""
+    """Raise `ValueError` if a turn has more than `MOST_IN_TURN` messages. Parents come before what follows them."""
     numbers = dict[str | None, int]()
     for entry in entries:
         is_said = any(isinstance(part, UserPromptPart) for part in entry.message.parts)
         is_begin = is_said and steered_text(entry.message) is None
         numbers[entry.id] = 1 if is_begin else numbers.get(entry.parent_id, 0) + 1
-        if numbers[entry.id] > LONGEST_TURN:
+        if numbers[entry.id] > MOST_IN_TURN:
             raise ValueError("a turn has too many messages")
 
 

@@ -22,13 +22,8 @@ from tests.support.models import QWEN3
 from tests.support.scripted_server import Running
 
 NAMES = (
-    "OPENAI_API_KEY",
-    "OPENAI_BASE_URL",
-    "ANTHROPIC_API_KEY",
-    "GEMINI_API_KEY",
-    "GOOGLE_API_KEY",
-    "XAI_API_KEY",
-    "HF_TOKEN",
+    *("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    *("XAI_API_KEY", "HF_TOKEN"),
 )
 
 

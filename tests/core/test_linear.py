@@ -130,21 +130,8 @@ def after(first: str, piece: str) -> Callable[[int], str]:
 ALPHABETS = (
     *'`a1.<[]{("\\ \n*-/:=,&é' + "\ud83d",
     *(
-        "a1",
-        "a ",
-        "``\n",
-        "<a ",
-        "](",
-        '\\"',
-        "\\u",
-        "\\ud83d",
-        "http://",
-        "?a=",
-        "sk-",
-        "-eyJ",
-        "api_",
-        "key-",
-        "<!--",
+        *("a1", "a ", "``\n", "<a ", "](", '\\"', "\\u", "\\ud83d", "http://", "?a=", "sk-", "-eyJ", "api_"),
+        *("key-", "<!--"),
     ),
     *("authorization: ", "bearer ", "'a", "a@", "a:/", "![", "\n- ", "1,", "support", "model ", "***", "a***", "; "),
 )

@@ -44,19 +44,10 @@ def of(body: dict[str, Any]) -> Any:
 
 
 MODELS = [
-    "openai:gpt-6-luna",
-    "openai:o3",
-    "openai:gpt-5",
-    "xai:grok-4.6",
-    "xai:grok-4.3",
-    "anthropic:claude-sonnet-5-5",
-    "anthropic:claude-haiku-4-5",
-    "anthropic:claude-opus-4-6",
-    "google:gemini-3.8-flash",
-    "google:gemini-2.5-flash",
-    "google:gemini-2.5-pro",
-    "openai:gpt-99-tomorrow",
-    "anthropic:claude-tomorrow-9",
+    *("openai:gpt-6-luna", "openai:o3", "openai:gpt-5", "xai:grok-4.6", "xai:grok-4.3"),
+    *("anthropic:claude-sonnet-5-5", "anthropic:claude-haiku-4-5", "anthropic:claude-opus-4-6"),
+    *("google:gemini-3.8-flash", "google:gemini-2.5-flash", "google:gemini-2.5-pro"),
+    *("openai:gpt-99-tomorrow", "anthropic:claude-tomorrow-9"),
 ]
 
 

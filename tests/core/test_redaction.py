@@ -27,14 +27,8 @@ ANNOUNCED = {
 }
 PROSE = [
     *(
-        "The basic idea",
-        "***bold***",
-        "sk-learn",
-        "a bearer of news",
-        "task-1234",
-        "```py\nx = 1\n```",
-        "日本語。",
-        "\n",
+        *("The basic idea", "***bold***", "sk-learn", "a bearer of news", "task-1234", "```py\nx = 1\n```"),
+        *("日本語。", "\n"),
     ),
     *("https://example.org/path?page=2", "d41d8cd98f00b204e9800998ecf8427e", "authorization is needed", "a=b", " "),
     *("\U0001f469‍\U0001f4bb", "| a | b |", "api key", "\u2028", "x@y.z", "-----"),

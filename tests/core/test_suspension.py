@@ -431,14 +431,15 @@ def test_seal_returns_what_was_sealed() -> None:
     assert forged(lambda _: None) == SEALED, "`forged` has a bug"
 
 
-@pytest.mark.parametrize("path", list(leaves(record(SEALED))), ids=lambda path: ".".join(map(str, path)))
-def test_no_leaf_of_record_can_be_changed(path: tuple[Any, ...]) -> None:
-    def change(value: Any) -> None:
-        for key in path[:-1]:
-            value = value[key]
-        value[path[-1]] = flipped(value[path[-1]])
+def test_no_leaf_of_record_can_be_changed() -> None:
+    for path in leaves(record(SEALED)):
 
-    assert reason(forged(change)) == "tampered"
+        def change(value: Any, path: tuple[Any, ...] = path) -> None:
+            for key in path[:-1]:
+                value = value[key]
+            value[path[-1]] = flipped(value[path[-1]])
+
+        assert reason(forged(change)) == "tampered", path
 
 
 @pytest.mark.parametrize("at", [0, 2, 3, len(SEALED) - 44, -1], ids=["key", "dot", "length", "last-dot", "spare-bits"])

@@ -392,12 +392,7 @@ def test_unbuildable_space_is_refused(
 def test_project_deploys_to_each_stage(project: Path) -> None:
     app = make_plan(read_spacefile(project / "Spacefile"), project)
     assert {
-        ".ci/uv",
-        "app.py",
-        "agent/web/server.py",
-        "requirements-app.txt",
-        "requirements-models.txt",
-        "Dockerfile",
+        *(".ci/uv", "app.py", "agent/web/server.py", "requirements-app.txt", "requirements-models.txt", "Dockerfile"),
     } <= app.files.keys()
     assert not {path for path in app.files if path.startswith(("tests", "docs", "bench", "agent/deploy"))}
     gpu = make_plan(replace(read_spacefile(project / "Spacefile"), target="gpu"), project)

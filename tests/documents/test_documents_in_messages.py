@@ -13,13 +13,8 @@ from pydantic_ai.messages import BinaryContent, ModelMessage, ModelRequest, User
 from agent import Agent, Endpoint, InputError, ModelSpec, connect
 from agent.files.kinds import DOCX, PDF
 from agent.files.parts import extracted_text_of
-from agent.files.store import MediaStore
-from agent.history.memory import MemoryStore
 from agent.messages.adapt import adapt
 from agent.models.catalog import load_catalog
-from agent.providers.connection import ServedModel
-from agent.settings import LocalSettings, Settings
-from agent.web.app import build_conversations
 from agent.web.chat.attachments import message_parts, plan_attachments
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
@@ -27,9 +22,8 @@ from agent.web.chat.visitor import Visitor
 from agent.web.ui.components import render_attachments
 from tests.support.documents import pdf, scanned_pdf, word
 from tests.support.known_texts import picture_of_text
-from tests.support.models import FakeLocalModels
 from tests.support.scripted_server import Config, Running
-from tests.support.views import view_of
+from tests.support.views import chats_of, settle, view_of
 
 pytestmark = pytest.mark.slow
 
@@ -162,16 +156,9 @@ async def test_model_chosen_later_gets_text_or_file(files: dict[str, Path]) -> N
 
 @pytest.fixture
 async def page(server: Running, tmp_path: Path) -> AsyncIterator[Conversations]:
-    models: Any = FakeLocalModels(served=(ServedModel(SMALL, Endpoint(server.base_url)),))
-    settings = Settings(local=LocalSettings(cache_dir=tmp_path, downloads=False))
-    made = build_conversations(settings, MemoryStore(), MediaStore(tmp_path / "media"), models, tools=[])
+    made = chats_of(server.base_url, tmp_path, SMALL)
     yield made
     await made.aclose()
-
-
-async def settle(page: Conversations) -> None:
-    await page.live_runs.close(60)
-    page.live_runs.is_closing = False
 
 
 async def test_edited_question_gets_other_passages(

@@ -19,22 +19,16 @@ from agent.files.kinds import PDF, Document
 from agent.files.long_documents import LongDocument, long_documents
 from agent.files.parts import quoted_file
 from agent.files.passages import sections_of_text
-from agent.files.store import MediaStore
-from agent.history.memory import MemoryStore
-from agent.providers.connection import ServedModel
 from agent.result import RunResult
-from agent.settings import LocalSettings, Settings
 from agent.tools.documents import MAX_RESULT_BYTES, document_tools, with_document_tools
 from agent.tools.function_tools import execute
-from agent.web.app import build_conversations
 from agent.web.chat.choices import Choices
 from agent.web.chat.conversations import Conversations
 from agent.web.chat.visitor import Visitor
 from tests.support.documents import pdf, workbook
 from tests.support.embeddings import hashed_vectors
-from tests.support.models import FakeLocalModels
 from tests.support.scripted_server import Config, Running, running
-from tests.support.views import html_of, view_of
+from tests.support.views import chats_of, html_of, settle, view_of
 
 WITH_TOOLS = ModelSpec(id="vllm:small", name="small", label="Small", provider="vllm", context_tokens=8_192)
 WITHOUT = replace(WITH_TOOLS, tools="none")
@@ -287,10 +281,7 @@ async def test_follow_up_without_tools_gets_new_passages(server: Running, report
 @pytest.fixture
 async def page(server: Running, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Conversations]:
     """A page with `WITH_TOOLS`, or with the model that is the fixture's parameter."""
-    spec: ModelSpec = getattr(request, "param", WITH_TOOLS)
-    models: Any = FakeLocalModels(served=(ServedModel(spec, Endpoint(server.base_url)),))
-    settings = Settings(local=LocalSettings(cache_dir=tmp_path, downloads=False))
-    made = build_conversations(settings, MemoryStore(), MediaStore(tmp_path / "media"), models, tools=[])
+    made = chats_of(server.base_url, tmp_path, getattr(request, "param", WITH_TOOLS))
     yield made
     await made.aclose()
 
@@ -304,11 +295,6 @@ async def say(
     assert live is not None
     await settle(page)
     return live.conversation_id
-
-
-async def settle(page: Conversations) -> None:
-    await page.live_runs.close(60)
-    page.live_runs.is_closing = False
 
 
 @pytest.mark.slow

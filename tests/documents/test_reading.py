@@ -104,6 +104,7 @@ IN_UTF7 = (
 """A part that defines an entity in an encoding in which no reader looks for definitions."""
 OUTSIDE = b'<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/hostname">]><w:document xmlns:w="x">&a;</w:document>'
 
+ENTITIES = "defines entities of its own"
 REFUSED: dict[str, tuple[Callable[[], bytes], str, str]] = {
     "pdf with a password": (lambda: pdf(PAGES, password="secret"), PDF, "is protected by a password"),
     "pdf, cut": (lambda: pdf(PAGES)[:300], PDF, "is damaged or cut off: it can't be read as PDF"),
@@ -121,46 +122,26 @@ REFUSED: dict[str, tuple[Callable[[], bytes], str, str]] = {
         DOCX,
         "; 50 MB is the most",
     ),
-    "docx, a billion laughs": (
-        lambda: repacked(LETTER, word__document_xml=LAUGHS),
-        DOCX,
-        "defines entities of its own",
-    ),
-    "docx, an outside entity": (
-        lambda: repacked(LETTER, word__document_xml=OUTSIDE),
-        DOCX,
-        "defines entities of its own",
-    ),
+    "docx, a billion laughs": (lambda: repacked(LETTER, word__document_xml=LAUGHS), DOCX, ENTITIES),
+    "docx, an outside entity": (lambda: repacked(LETTER, word__document_xml=OUTSIDE), DOCX, ENTITIES),
     "docx, entities in UTF-7": (
         lambda: repacked(LETTER, word__document_xml=IN_UTF7 % (b"w:document", b"w:document")),
         DOCX,
-        "defines entities of its own",
+        ENTITIES,
     ),
     "xlsx, entities of a sheet in UTF-7": (
         lambda: repacked(BOOK, xl__worksheets__sheet1_xml=IN_UTF7 % (b"worksheet", b"worksheet")),
         XLSX,
-        "defines entities of its own",
+        ENTITIES,
     ),
     "docx, entities in UTF-16": (
         lambda: repacked(LETTER, word__document_xml=OUTSIDE.decode().encode("utf-16")),
         DOCX,
-        "defines entities of its own",
+        ENTITIES,
     ),
-    "pptx, an outside entity": (
-        lambda: repacked(DECK, ppt__presentation_xml=OUTSIDE),
-        PPTX,
-        "defines entities of its own",
-    ),
-    "xlsx, a billion laughs": (
-        lambda: repacked(BOOK, xl__sharedStrings_xml=LAUGHS),
-        XLSX,
-        "defines entities of its own",
-    ),
-    "html of three million letters": (
-        lambda: b"<p>letters" * 300_000,
-        HTML,
-        "has more than 2,000,000 characters of text",
-    ),
+    "pptx, an outside entity": (lambda: repacked(DECK, ppt__presentation_xml=OUTSIDE), PPTX, ENTITIES),
+    "xlsx, a billion laughs": (lambda: repacked(BOOK, xl__sharedStrings_xml=LAUGHS), XLSX, ENTITIES),
+    "html of three million letters": (lambda: b"<p>letters" * 300_000, HTML, "more than 2,000,000 characters of text"),
     "eml that is a picture": (lambda: picture_of_text("Invoice"), EML, "is no EML file, although its name says so"),
     "xlsx that is a text": (lambda: b"Month;Rent", XLSX, "is no XLSX file, although its name says so"),
     "nothing": (lambda: b"", PDF, "is damaged or cut off: it can't be read as PDF"),
@@ -181,14 +162,8 @@ def test_unreadable_document_gives_its_reason(make: Callable[[], bytes], media_t
 READ_ONCE = {
     name: BOMBS[name]
     for name in (
-        "comments in comments",
-        "texts in one run",
-        "trees of shapes in trees",
-        "one note on many slides",
-        "levels of a list in a slide",
-        "titles in titles",
-        "points in points",
-        "links on a page",
+        *("comments in comments", "texts in one run", "trees of shapes in trees", "one note on many slides"),
+        *("levels of a list in a slide", "titles in titles", "points in points", "links on a page"),
     )
 }
 """Small documents with parts in parts of their kind, or with one part in many places. Each part is read once."""

@@ -77,8 +77,6 @@ def test_ipv4_behind_6to4_relay_is_not_public(inside: IPv4Address) -> None:
 
 # --- connections -----------------------------------------------------------------------------------------------------
 
-Get = Callable[..., "asyncio.Future[fetch.Fetched]"]
-
 
 def names(*ways: Sequence[str], **known: str) -> Callable[[str, int], "asyncio.Future[Sequence[str]]"]:
     """Return a resolver: by `known` names, else by `ways` in turn (the last one repeats), else the system's."""

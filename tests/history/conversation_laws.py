@@ -594,19 +594,13 @@ async def conversations_can_share_entry_ids(trial: Trial) -> None:
 Verb = Callable[[HistoryStore, Conversation, str], Awaitable[Any]]
 
 VERBS: dict[str, Verb] = {
-    "get": lambda store, conversation, owner: store.get(conversation.id, owner=owner),
-    "history": lambda store, conversation, owner: store.history(replace(conversation, owner=owner)),
-    "history without head": lambda store, conversation, owner: store.history(
-        replace(conversation, owner=owner, head_id=None)
-    ),
-    "history with limit=0": lambda store, conversation, owner: store.history(
-        replace(conversation, owner=owner), limit=0
-    ),
-    "save": lambda store, conversation, owner: store.save(replace(conversation, owner=owner, title="taken")),
-    "save of an entry": lambda store, conversation, owner: grown(
-        store, replace(conversation, owner=owner), chain(prompt("taken"))
-    ),
-    "delete": lambda store, conversation, owner: store.delete(conversation.id, owner=owner),
+    "get": lambda store, chat, owner: store.get(chat.id, owner=owner),
+    "history": lambda store, chat, owner: store.history(replace(chat, owner=owner)),
+    "history without head": lambda store, chat, owner: store.history(replace(chat, owner=owner, head_id=None)),
+    "history with limit=0": lambda store, chat, owner: store.history(replace(chat, owner=owner), limit=0),
+    "save": lambda store, chat, owner: store.save(replace(chat, owner=owner, title="taken")),
+    "save of an entry": lambda store, chat, owner: grown(store, replace(chat, owner=owner), chain(prompt("taken"))),
+    "delete": lambda store, chat, owner: store.delete(chat.id, owner=owner),
 }
 """The calls that name an owner and find one conversation."""
 
@@ -1125,51 +1119,27 @@ async def _erase_unused(store: HistoryStore, conversation: Conversation) -> None
 
 
 OPERATIONS: dict[str, tuple[str, Operation]] = {
-    "get": ("base", lambda store, conversation: store.get(conversation.id, owner=conversation.owner)),
-    "history": ("base", lambda store, conversation: store.history(conversation)),
-    "history with a limit": ("base", lambda store, conversation: store.history(conversation, limit=2)),
-    "entries": ("base", lambda store, conversation: store.entries(conversation)),
-    "find": (
-        "branches",
-        lambda store, conversation: store.find(conversation, ids=[conversation.head_id or ""], after=[None]),
-    ),
-    "following": ("branches", lambda store, conversation: store.following(conversation, conversation.head_id or "")),
-    "list": ("base", lambda store, conversation: store.list(conversation.owner, limit=200)),
-    "save": (
-        "base",
-        lambda store, conversation: grown(store, conversation, chain(prompt("more"), after=conversation.head_id)),
-    ),
-    "label": (
-        "labels",
-        lambda store, conversation: store.label(conversation.id, owner=conversation.owner, title="New", pinned=True),
-    ),
-    "list of pinned ones": (
-        "labels",
-        lambda store, conversation: store.list(conversation.owner, limit=200, pinned=True),
-    ),
-    "list of the others": (
-        "labels",
-        lambda store, conversation: store.list(conversation.owner, limit=200, pinned=False),
-    ),
-    "search": ("search", lambda store, conversation: store.search(conversation.owner, "message", limit=200)),
-    "search of titles": (
-        "search",
-        lambda store, conversation: store.search(conversation.owner, "conversation", limit=200),
-    ),
-    "expiring": (
-        "retention",
-        lambda store, conversation: store.retention.expiring(FAR, owners=conversation.owner, limit=200),
-    ),
-    "set_expiry": (
-        "retention",
-        lambda store, conversation: store.retention.set_expiry(conversation, conversation.expires_at),
-    ),
-    "size": ("retention", lambda store, conversation: store.retention.size(owners=conversation.owner)),
-    "sizes": ("retention", lambda store, conversation: store.retention.sizes(owners=conversation.owner)),
-    "links": ("links", lambda store, conversation: store.links.of(conversation.id, owner=conversation.owner)),
+    "get": ("base", lambda store, chat: store.get(chat.id, owner=chat.owner)),
+    "history": ("base", lambda store, chat: store.history(chat)),
+    "history with a limit": ("base", lambda store, chat: store.history(chat, limit=2)),
+    "entries": ("base", lambda store, chat: store.entries(chat)),
+    "find": ("branches", lambda store, chat: store.find(chat, ids=[chat.head_id or ""], after=[None])),
+    "following": ("branches", lambda store, chat: store.following(chat, chat.head_id or "")),
+    "list": ("base", lambda store, chat: store.list(chat.owner, limit=200)),
+    "save": ("base", lambda store, chat: grown(store, chat, chain(prompt("more"), after=chat.head_id))),
+    "label": ("labels", lambda store, chat: store.label(chat.id, owner=chat.owner, title="New", pinned=True)),
+    "list of pinned ones": ("labels", lambda store, chat: store.list(chat.owner, limit=200, pinned=True)),
+    "list of the others": ("labels", lambda store, chat: store.list(chat.owner, limit=200, pinned=False)),
+    "search": ("search", lambda store, chat: store.search(chat.owner, "message", limit=200)),
+    "search of titles": ("search", lambda store, chat: store.search(chat.owner, "conversation", limit=200)),
+    "expiring": ("retention", lambda store, chat: store.retention.expiring(FAR, owners=chat.owner, limit=200)),
+    "set_expiry": ("retention", lambda store, chat: store.retention.set_expiry(chat, chat.expires_at)),
+    "size": ("retention", lambda store, chat: store.retention.size(owners=chat.owner)),
+    "sizes": ("retention", lambda store, chat: store.retention.sizes(owners=chat.owner)),
+    "links": ("links", lambda store, chat: store.links.of(chat.id, owner=chat.owner)),
     "remove": ("branches", _remove_last),
-    "delete": ("base", lambda store, conversation: store.delete(conversation.id, owner=conversation.owner)),
-    "erase": ("retention", lambda store, conversation: store.retention.erase(conversation)),
+    "delete": ("base", lambda store, chat: store.delete(chat.id, owner=chat.owner)),
+    "erase": ("retention", lambda store, chat: store.retention.erase(chat)),
     "erase_unused": ("retention", _erase_unused),
 }
 """The operations, by name, and the capability of each."""
@@ -1201,7 +1171,7 @@ async def queries_of_runs_do_not_grow(trial: Trial) -> None:
     await _compare(
         trial,
         "events",
-        lambda store, conversation: store.runs.events(conversation.id, owner=conversation.owner),
+        lambda store, chat: store.runs.events(chat.id, owner=chat.owner),
         small,
         large,
     )

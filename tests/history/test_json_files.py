@@ -11,10 +11,8 @@ from contextlib import aclosing
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from time import monotonic
 
 import pytest
-from filelock import lock_descriptor
 
 from agent.errors import ConfigError, HistoryError, NotFound
 from agent.history import Conversation, HistoryStore, now
@@ -300,48 +298,6 @@ async def test_full_disk_changes_nothing(tmp_path: Path, monkeypatch: pytest.Mon
         await store.runs.append(events_of(conversation, 1))
         assert [run.run_id for run in await store.runs.unfinished()] == ["run"]
         assert prompts(await store.history(await grown(store, conversation, "2"))) == ["1", "2"]
-
-
-async def test_locked_folder_is_awaited_then_named(tmp_path: Path) -> None:
-    async with aclosing(await JsonStore.open(tmp_path, patience=0.05)) as store:
-        conversation, _ = await started(store)
-        with (tmp_path / "lock").open("rb") as other:
-            assert lock_descriptor(other.fileno(), blocking=False)
-            with pytest.raises(HistoryError, match="another process keeps it locked") as caught:
-                await store.save(conversation)
-            assert str(tmp_path) not in str(caught.value), "a visitor sees the path"
-            assert await store.get(conversation.id, owner=ALICE) == conversation  # Readers need no lock.
-        assert (await store.save(conversation)).revision == 2
-
-
-@pytest.mark.slow
-async def test_writes_after_one_that_waited_in_vain_hardly_wait(tmp_path: Path) -> None:
-    async with aclosing(await JsonStore.open(tmp_path, patience=2.0)) as store:
-        conversation, _ = await started(store)
-        with (tmp_path / "lock").open("rb") as other:
-            assert lock_descriptor(other.fileno(), blocking=False)
-            began = monotonic()
-            for _ in range(10):
-                with pytest.raises(HistoryError, match="locked"):
-                    await store.save(conversation)
-            assert monotonic() - began < 15, "each write waited for itself"
-        assert (await store.save(conversation)).revision == 2
-
-
-async def test_end_of_an_answer_waits_after_one_in_vain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.history.uninterrupted.AFTER_LOCK_SECONDS", 60.0)
-    async with aclosing(await JsonStore.open(tmp_path, patience=30.0)) as store:
-        conversation, _ = await started(store)
-        with (tmp_path / "lock").open("rb") as other:
-            assert lock_descriptor(other.fileno(), blocking=False)
-            store._storage._lock_wait._seconds = 0.1  # type: ignore[attr-defined]
-            with pytest.raises(HistoryError, match="locked"):
-                await store.save(conversation)
-            store._storage._lock_wait._seconds = 30.0  # type: ignore[attr-defined]
-            ending = asyncio.create_task(store.save(conversation, (), events_of(conversation, 1, ended=True)))
-            await asyncio.wait({ending}, timeout=0.5)
-            assert not ending.done()
-        assert (await ending).revision == 2
 
 
 async def test_unusable_folder_is_named(tmp_path: Path) -> None:

@@ -37,7 +37,6 @@ from tests.support.history_stores import (
     titled,
     traced,
 )
-from tests.support.history_writer import events_of
 from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -370,20 +369,6 @@ async def test_failing_file_is_named(tmp_path: Path) -> None:
         assert "secret" not in str(caught.value)
 
 
-async def test_locked_file_is_awaited_then_named(tmp_path: Path) -> None:
-    path = tmp_path / "history.db"
-    async with aclosing(await SqliteStore.open(path, busy_timeout=0.05)) as store:
-        conversation, _ = await started(store)
-        other = sqlite3.connect(path, isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(HistoryError, match="locked"):
-            await store.save(conversation)
-        assert await store.get(conversation.id, owner=ALICE) == conversation  # Readers need no lock.
-        other.execute("ROLLBACK")
-        other.close()
-        assert (await store.save(conversation)).revision == 2
-
-
 async def test_writes_behind_a_locked_file_are_refused_together(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     async with aclosing(await SqliteStore.open(path, busy_timeout=1.0)) as store:
@@ -393,22 +378,6 @@ async def test_writes_behind_a_locked_file_are_refused_together(tmp_path: Path) 
             refusals = await asyncio.gather(*(started(store) for _ in range(20)), return_exceptions=True)
             assert time.monotonic() - began < 10, "each write waited for itself"
             assert {type(refusal) for refusal in refusals} == {HistoryError}
-            other.execute("ROLLBACK")
-        await started(store)
-
-
-@pytest.mark.slow
-async def test_writes_after_one_that_waited_in_vain_hardly_wait(tmp_path: Path) -> None:
-    """A message makes three writes one after the other. Each waited for itself, so the refusal took 7.5 seconds."""
-    path = tmp_path / "history.db"
-    async with aclosing(await SqliteStore.open(path, busy_timeout=2.0)) as store:
-        with closing(sqlite3.connect(path, isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")
-            began = time.monotonic()
-            for _ in range(10):
-                with pytest.raises(HistoryError, match="locked"):
-                    await started(store)
-            assert time.monotonic() - began < 15, "each write waited for itself"
             other.execute("ROLLBACK")
         await started(store)
 
@@ -431,24 +400,6 @@ async def test_file_shrinks_while_others_use_it(tmp_path: Path) -> None:
         while await writer.run(free_pages):
             await writer.run(shrink)
         assert path.stat().st_size < 1_000_000
-
-
-async def test_end_of_an_answer_waits_after_one_in_vain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.history.uninterrupted.AFTER_LOCK_SECONDS", 60.0)
-    path = tmp_path / "history.db"
-    async with aclosing(await SqliteStore.open(path, busy_timeout=30.0)) as store:
-        conversation, _ = await started(store)
-        with closing(sqlite3.connect(path, isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")
-            store._database._lock_wait._seconds = 0.1  # type: ignore[attr-defined]
-            with pytest.raises(HistoryError, match="locked"):
-                await store.save(conversation)
-            store._database._lock_wait._seconds = 30.0  # type: ignore[attr-defined]
-            ending = asyncio.create_task(store.save(conversation, (), events_of(conversation, 1, ended=True)))
-            await asyncio.wait({ending}, timeout=0.5)
-            assert not ending.done()
-            other.execute("ROLLBACK")
-        assert (await ending).revision == 2
 
 
 OF_0_1_0 = (ROOT / "tests" / "history" / "history_of_0.1.0.sql").read_text()

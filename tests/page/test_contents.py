@@ -25,27 +25,12 @@ LATER_PICTURE = """() => new Promise((done) => {
 """Waits for a picture that is requested after those of the texts."""
 ICONS = ("/mark.svg", "/favicon.ico")
 URLS = (
-    "/logout",
-    "logout",
-    "./conversations",
-    "/gradio_api/config",
-    "gradio_api/../conversations?x=1",
-    "\\\\logout",
-    "/%6cogout",
-    "//HOST/healthz",
-    "http://HOST/readyz",
-    "HTTP://HOST/own-data",
-    "/media/../healthz",
-    "/media/%2e%2e/healthz",
-    "/media/AAAAAAAAAAAAAAAAAAAAAA.png",
-    "media/other.png?name=x",
-    "/assets/../healthz",
-    "data:image/svg+xml,%3Csvg%20xmlns='http://www.w3.org/2000/svg'/%3E",
-    "data:text/html,hello",
-    "blob:http://HOST/1",
-    "javascript:window.broken=1",
-    "http://elsewhere.invalid/leak.png",
-    "//elsewhere.invalid/leak.png",
+    *("/logout", "logout", "./conversations", "/gradio_api/config", "gradio_api/../conversations?x=1", "\\\\logout"),
+    *("/%6cogout", "//HOST/healthz", "http://HOST/readyz", "HTTP://HOST/own-data", "/media/../healthz"),
+    *("/media/%2e%2e/healthz", "/media/AAAAAAAAAAAAAAAAAAAAAA.png", "media/other.png?name=x", "/assets/../healthz"),
+    *("data:image/svg+xml,%3Csvg%20xmlns='http://www.w3.org/2000/svg'/%3E", "data:text/html,hello"),
+    *("blob:http://HOST/1", "javascript:window.broken=1"),
+    *("http://elsewhere.invalid/leak.png", "//elsewhere.invalid/leak.png"),
 )
 FORMS = (
     "![x](URL)",

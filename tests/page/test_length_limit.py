@@ -19,7 +19,7 @@ from agent.web.chat.permit import run_options
 from agent.web.chat.visitor import Visitor
 from tests.conftest import App, Visit
 from tests.support.scripted_server import Config, Running, running
-from tests.support.views import chats_of, view_of
+from tests.support.views import chats_of, settle, view_of
 
 ANN = Visitor(owner="ann")
 GO_ON = "Continue exactly where you stopped."
@@ -68,22 +68,18 @@ async def test_answer_is_continued_once_and_counts_as_message(public: Conversati
         view = await view_of(public, "ann", conversation)
         return view.turns[-1]["id"]
 
-    async def over() -> None:
-        await public.live_runs.close(seconds=30)
-        public.live_runs.is_closing = False
-
     live = await public.send(ANN, None, {"text": "!length 5"}, Choices())
     assert live is not None
     chat, first = live.conversation_id, await last(live.conversation_id)
-    await over()
+    await settle(public)
     await public.continue_answer(ANN, chat, first, "!length 3", Choices())
     with pytest.raises(Conflict, match="still being written"):
         await public.continue_answer(ANN, chat, first, GO_ON, Choices())
-    await over()
+    await settle(public)
     with pytest.raises(Conflict, match="gone on since"):
         await public.continue_answer(ANN, chat, first, GO_ON, Choices())
     await public.continue_answer(ANN, chat, await last(chat), "!text The end.", Choices())
-    await over()
+    await settle(public)
     with pytest.raises(Conflict, match="gone on since"):  # the limit did not end this answer
         await public.continue_answer(ANN, chat, await last(chat), GO_ON, Choices())
     before = (await view_of(public, "ann", chat)).turns

@@ -112,16 +112,9 @@ ASKED = {
     "http://0x7f.1/a.heic": "127.0.0.1",
 }
 NOT_ASKED = (
-    "https://example.org/",
-    "https://example.org/article?about=png",
-    "https://a.png/",
-    "ftp://example.org/a.png",
-    "file:///etc/a.png",
-    "javascript:alert(1)//a.png",
-    "https://[/a.png",
-    "https://example.org/a.pngs",
-    "a.png",
-    "https://example.org/a.png and https://example.org/b.png",
+    *("https://example.org/", "https://example.org/article?about=png", "https://a.png/", "ftp://example.org/a.png"),
+    *("file:///etc/a.png", "javascript:alert(1)//a.png", "https://[/a.png", "https://example.org/a.pngs"),
+    *("a.png", "https://example.org/a.png and https://example.org/b.png"),
 )
 
 

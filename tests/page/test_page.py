@@ -81,10 +81,7 @@ def test_html_of_a_message_stays_in_the_chat(app: App, visit: Visit) -> None:
 
 # Stop
 
-STALLS = {
-    "streaming": "!tokens 4000 @200",
-    "async-tool": '!tool nap {"seconds": 30}',
-}
+STALLS = {"streaming": "!tokens 4000 @200", "async-tool": '!tool nap {"seconds": 30}'}
 
 
 @pytest.mark.gate("Stop ends an answer within a second.")
@@ -312,8 +309,8 @@ def test_settings_reach_model(app: App, visit: Visit, model_server: Running) -> 
 @pytest.mark.parametrize(
     ("part", "lost", "loads"),
     [
-        pytest.param("statustracker-*.css", 1, 2, id="gradio-once"),
-        pytest.param("statustracker-*.css", 20, 4, id="gradio-always"),
+        pytest.param("gradio-*.css", 1, 2, id="gradio-once"),
+        pytest.param("gradio-*.css", 20, 4, id="gradio-always"),
         pytest.param("**/draw.js", 1, 2, id="module-once"),
         pytest.param("**/draw.js", 20, 4, id="module-always"),
     ],

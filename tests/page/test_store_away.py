@@ -41,10 +41,7 @@ def has_stored_words(server: PostgresServer) -> bool:
 
 @pytest.mark.gate("A message is not lost while the server of the history is away.")
 def test_page_waits_for_its_history(
-    start_app: Callable[..., App],
-    visit: Visit,
-    postgres: PostgresServer,
-    model_server: Running,
+    start_app: Callable[..., App], visit: Visit, postgres: PostgresServer, model_server: Running
 ) -> None:
     app = start_app("[history]\nhousekeeping_minutes = 0.02", SWITCHBOARD_STORE=postgres.url())
     assert readiness(app) == (503, "The history store does not answer.")

@@ -105,25 +105,9 @@ MAX_FUNCTION_LINES = 60
 """Lines per function, its signature and docstring included."""
 
 NOT_IMPORTED = (
-    "gradio",
-    "anthropic",
-    "google.genai",
-    "openai",
-    "mcp",
-    "redis",
-    "psycopg",
-    "psycopg_pool",
-    "fsspec",
-    "xllamacpp",
-    "av",
-    "soundfile",
-    "pillow_heif",
-    "numpy",
-    "onnxruntime",
-    "faster_whisper",
-    "ctranslate2",
-    "pypdfium2",
-    "lxml",
+    *("gradio", "anthropic", "google.genai", "openai", "mcp", "redis", "psycopg", "psycopg_pool", "fsspec"),
+    *("xllamacpp", "av", "soundfile", "pillow_heif", "numpy", "onnxruntime", "faster_whisper", "ctranslate2"),
+    *("pypdfium2", "lxml"),
 )
 """Packages that `import agent` does not load."""
 
@@ -350,14 +334,8 @@ def shared_threads(tree: Tree) -> list[str]:
 
 
 RULES = (
-    misplaced_imports,
-    private_names_of_gradio,
-    cycles,
-    late_imports,
-    long_functions,
-    shared_threads,
-    times_without_unit,
-    different_times_of_one_name,
+    *(misplaced_imports, private_names_of_gradio, cycles, late_imports, long_functions, shared_threads),
+    *(times_without_unit, different_times_of_one_name),
 )
 
 

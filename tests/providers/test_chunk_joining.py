@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from agent.providers.chunk_joining import ChunkJoiner
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
-ENDS = [b"0\r\n\r\n", b"0\r\na: b\r\n\r\n", b"3;x=y\r\nabc\r\n0\r\n\r\n", b"5\r\nabc\r\nX"]
 EVENT = b'data: {"choices": []}\n\n'
 
 

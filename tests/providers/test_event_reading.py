@@ -103,7 +103,8 @@ WHOLE = {
     "object": "chat.completion",
     "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hi."}, "finish_reason": "stop"}],
 }
-HI = [("output_text", "Hi.")]
+HI, SAYS_HI = [("output_text", "Hi.")], chunk(content="Hi.")
+THOUGHT_HI = [("reasoning", "Hm."), *HI]
 END = chunk(finish="stop")
 QUOTE = ' "It broke".'
 FAILED = [("output_text", "Hi."), ("error", "The model server failed in the middle of the answer." + QUOTE)]
@@ -130,59 +131,53 @@ def choice(index: int, content: str) -> Mapping[str, Any]:
 
 
 ODD: dict[str, tuple[bytes, list[tuple[str, Any]]]] = {
-    "BOM": (b"\xef\xbb\xbf" + sse(chunk(content="Hi."), END), HI),
-    "one line end": (sse(chunk(content="Hi."), END).replace(b"\n\n", b"\n"), HI),
-    "CR": (sse(chunk(content="Hi."), END).replace(b"\n", b"\r"), HI),
-    "no space": (sse(chunk(content="Hi."), END).replace(b"data: ", b"data:"), HI),
-    "no end": (sse(chunk(content="Hi."), END).removesuffix(b"\n\n" + DONE), HI),
-    "several lines": (sse(chunk(content="Hi."), END).replace(b'{"id"', b'{\ndata: "id"'), HI),
-    "comments and fields": (
-        b": hello\n\nevent: ping\ndata\n\nid: 7\nretry: 5\n\n" + sse(chunk(content="Hi."), END),
-        HI,
-    ),
-    "unknown field": (b"foo: bar\n\n" + sse(chunk(content="Hi."), END), HI),
-    "no chunks": (
-        sse("data: 1", 'data: "ping"', "data: null", "data: [7]", "data: ping", chunk(content="Hi."), END),
-        HI,
-    ),
-    "list of chunks": (sse([chunk(content="Hi."), END]), HI),
-    "events in events": (sse(chunk(content="Hi."), END).replace(b"data: ", b"data: data: "), HI),
+    "BOM": (b"\xef\xbb\xbf" + sse(SAYS_HI, END), HI),
+    "one line end": (sse(SAYS_HI, END).replace(b"\n\n", b"\n"), HI),
+    "CR": (sse(SAYS_HI, END).replace(b"\n", b"\r"), HI),
+    "no space": (sse(SAYS_HI, END).replace(b"data: ", b"data:"), HI),
+    "no end": (sse(SAYS_HI, END).removesuffix(b"\n\n" + DONE), HI),
+    "several lines": (sse(SAYS_HI, END).replace(b'{"id"', b'{\ndata: "id"'), HI),
+    "comments and fields": (b": hello\n\nevent: ping\ndata\n\nid: 7\nretry: 5\n\n" + sse(SAYS_HI, END), HI),
+    "unknown field": (b"foo: bar\n\n" + sse(SAYS_HI, END), HI),
+    "no chunks": (sse("data: 1", 'data: "ping"', "data: null", "data: [7]", "data: ping", SAYS_HI, END), HI),
+    "list of chunks": (sse([SAYS_HI, END]), HI),
+    "events in events": (sse(SAYS_HI, END).replace(b"data: ", b"data: data: "), HI),
     "thoughts in details": (
-        sse(chunk(reasoning_details=[{"type": "reasoning.text", "text": "Hm."}]), chunk(content="Hi."), END),
-        [("reasoning", "Hm."), *HI],
+        sse(chunk(reasoning_details=[{"type": "reasoning.text", "text": "Hm."}]), SAYS_HI, END),
+        THOUGHT_HI,
     ),
-    "no data field": (b"".join(json.dumps(one).encode() + b"\n" for one in (chunk(content="Hi."), END)), HI),
+    "no data field": (b"".join(json.dumps(one).encode() + b"\n" for one in (SAYS_HI, END)), HI),
     "message": (sse(with_choice(message={"role": "assistant", "content": "Hi."}), END), HI),
-    "message repeated": (sse(chunk(content="Hi."), with_choice(delta={}, message={"content": "Hi."}), END), HI),
-    "one choice": (sse({**chunk(), "choices": chunk(content="Hi.")["choices"][0]}, END), HI),
-    "odd choices": (sse({**chunk(), "choices": [None, 7]}, {"choices": None}, chunk(content="Hi."), END), HI),
+    "message repeated": (sse(SAYS_HI, with_choice(delta={}, message={"content": "Hi."}), END), HI),
+    "one choice": (sse({**chunk(), "choices": SAYS_HI["choices"][0]}, END), HI),
+    "odd choices": (sse({**chunk(), "choices": [None, 7]}, {"choices": None}, SAYS_HI, END), HI),
     "text delta": (sse(with_choice(delta="Hi."), with_choice(delta=None), END), HI),
-    "finish object": (sse(chunk(content="Hi."), with_choice(delta={}, finish_reason={"type": "stop"})), HI),
+    "finish object": (sse(SAYS_HI, with_choice(delta={}, finish_reason={"type": "stop"})), HI),
     "finish text": (sse(with_choice(delta={"content": "Hi."}, finish_reason=""), END), HI),
-    "odd fields": (sse({**chunk(content="Hi."), "id": 7, "model": {}, "created": "now", "moderation": []}, END), HI),
+    "odd fields": (sse({**SAYS_HI, "id": 7, "model": {}, "created": "now", "moderation": []}, END), HI),
     "content object": (sse(chunk(content={"type": "text", "text": "Hi."}), END), HI),
     "two in one": (sse(chunk(content="H"), chunk(content="i."), END).replace(b"\n\ndata: {", b"{"), HI),
     "two in one line": (sse(chunk(content="H"), chunk(content="i."), END).replace(b"\n\ndata: {", b" data: {"), HI),
     "a line without a field": (sse(chunk(content="H"), chunk(content="i."), END).replace(b"\n\ndata: {", b"\n{"), HI),
-    "indented": (b"data: " + json.dumps(chunk(content="Hi."), indent=1).encode() + b"\n\n" + sse(END), HI),
-    "BOM in the middle": (sse(chunk(content="Hi."), END).replace(b"data: ", b"data: \xef\xbb\xbf"), HI),
+    "indented": (b"data: " + json.dumps(SAYS_HI, indent=1).encode() + b"\n\n" + sse(END), HI),
+    "BOM in the middle": (sse(SAYS_HI, END).replace(b"data: ", b"data: \xef\xbb\xbf"), HI),
     "two choices": (sse({**chunk(), "choices": [choice(0, "Hi."), choice(1, "Ho.")]}, END), HI),
     "two choices in turn": (sse(*({**chunk(), "choices": [choice(at, "Hi.")]} for at in (0, 1)), END), HI),
     "PHP's list": (sse({**chunk(), "choices": {"0": choice(0, "Hi.")}}, END), HI),
     "number": (sse(chunk(content="H"), chunk(content=1), chunk(content="."), END), [("output_text", "H1.")]),
-    "half a character": (sse(chunk(content="Hi."), END).replace(b"Hi.", b"Hi\xf0."), [("output_text", "Hi\ufffd.")]),
-    "raw line end": (sse(chunk(content="Hi."), END).replace(b"Hi.", b"Hi\t."), [("output_text", "Hi\t.")]),
-    "thinking": (sse(chunk(thinking="Hm."), chunk(content="Hi."), END), [("reasoning", "Hm."), *HI]),
-    "reasoning object": (sse(chunk(reasoning={"text": "Hm."}), chunk(content="Hi."), END), [("reasoning", "Hm."), *HI]),
+    "half a character": (sse(SAYS_HI, END).replace(b"Hi.", b"Hi\xf0."), [("output_text", "Hi\ufffd.")]),
+    "raw line end": (sse(SAYS_HI, END).replace(b"Hi.", b"Hi\t."), [("output_text", "Hi\t.")]),
+    "thinking": (sse(chunk(thinking="Hm."), SAYS_HI, END), THOUGHT_HI),
+    "reasoning object": (sse(chunk(reasoning={"text": "Hm."}), SAYS_HI, END), THOUGHT_HI),
     "tags in reasoning": (
-        sse(*(chunk(reasoning=one) for one in ("<think>", "Hm.", "</think>")), chunk(content="Hi."), END),
-        [("reasoning", "Hm."), *HI],
+        sse(*(chunk(reasoning=one) for one in ("<think>", "Hm.", "</think>")), SAYS_HI, END),
+        THOUGHT_HI,
     ),
     "a tag that ends in the text": (
         sse(chunk(reasoning_content="<think>Hm."), chunk(content="</think>\nHi."), END),
-        [("reasoning", "Hm."), *HI],
+        THOUGHT_HI,
     ),
-    "channels": (sse(*(chunk(content=one) for one in CHANNELS), END), [("reasoning", "Hm."), *HI]),
+    "channels": (sse(*(chunk(content=one) for one in CHANNELS), END), THOUGHT_HI),
     "one channel": (sse(chunk(content="<|channel|>final<|mes"), chunk(content="sage|>Hi."), END), HI),
     "whole, indented": (json.dumps(WHOLE, indent=2).encode(), HI),
     "whole, as an event": (sse(WHOLE), HI),
@@ -200,19 +195,19 @@ ODD: dict[str, tuple[bytes, list[tuple[str, Any]]]] = {
     "the end of an element": (sse(chunk(content="<s>old</s>"), END), [("output_text", "<s>old</s>")]),
     "an end after thoughts": (
         sse(chunk(content="<think>Hm.</think>Hi."), chunk(content="<|im_end|>"), END),
-        [("reasoning", "Hm."), *HI],
+        THOUGHT_HI,
     ),
-    "error after the end": (sse(chunk(content="Hi."), END, {"error": "It broke."}), HI),
-    "error": (sse(chunk(content="Hi."), {"error": {"message": "It broke."}}), FAILED),
-    "error text": (sse(chunk(content="Hi."), {"error": "It broke."}), FAILED),
-    "error without data": (sse(chunk(content="Hi."), "error: It broke."), FAILED),
-    "error object without data": (sse(chunk(content="Hi."), 'error: {"message": "It broke."}'), FAILED),
-    "error event": (sse(chunk(content="Hi."), 'event: error\ndata: {"message": "It broke."}'), FAILED),
-    "error event, text": (sse(chunk(content="Hi."), "event: error\ndata: It broke."), FAILED),
-    "error event, in an envelope": (sse(chunk(content="Hi."), 'event: error\ndata: {"error": "It broke."}'), FAILED),
-    "error in a choice": (sse(chunk(content="Hi."), with_choice(error={"message": "It broke."}, delta={})), FAILED),
-    "error, raw": (sse(chunk(content="Hi."), '{"error": {"message": "It broke."}}'), FAILED),
-    "error, indented": (sse(chunk(content="Hi."), '{\n "error": {\n  "message": "It broke."\n }\n}'), FAILED),
+    "error after the end": (sse(SAYS_HI, END, {"error": "It broke."}), HI),
+    "error": (sse(SAYS_HI, {"error": {"message": "It broke."}}), FAILED),
+    "error text": (sse(SAYS_HI, {"error": "It broke."}), FAILED),
+    "error without data": (sse(SAYS_HI, "error: It broke."), FAILED),
+    "error object without data": (sse(SAYS_HI, 'error: {"message": "It broke."}'), FAILED),
+    "error event": (sse(SAYS_HI, 'event: error\ndata: {"message": "It broke."}'), FAILED),
+    "error event, text": (sse(SAYS_HI, "event: error\ndata: It broke."), FAILED),
+    "error event, in an envelope": (sse(SAYS_HI, 'event: error\ndata: {"error": "It broke."}'), FAILED),
+    "error in a choice": (sse(SAYS_HI, with_choice(error={"message": "It broke."}, delta={})), FAILED),
+    "error, raw": (sse(SAYS_HI, '{"error": {"message": "It broke."}}'), FAILED),
+    "error, indented": (sse(SAYS_HI, '{\n "error": {\n  "message": "It broke."\n }\n}'), FAILED),
     "error detail": (json.dumps({"detail": "It broke."}).encode(), FAILED_AT_ONCE),
     "error object": (sse({"object": "error", "message": "It broke."}), FAILED_AT_ONCE),
     "errors": (sse({"errors": [{"message": "It broke."}]}), FAILED_AT_ONCE),
@@ -228,13 +223,10 @@ ODD: dict[str, tuple[bytes, list[tuple[str, Any]]]] = {
     "error as JSON": (sse({"error": '{"message": "It broke."}'}), FAILED_AT_ONCE),
     "no text": (b"\x1f\x8b\x08\x00\xfe\xff", [(UNREADABLE[0][0], UNREADABLE[0][1][: -len(QUOTE)])]),
     "error flag": (sse({"error": True, "message": "It broke."}), FAILED_AT_ONCE),
-    "words as data": (sse(chunk(content="Hi."), "data: It broke."), [*HI, *UNREADABLE]),
+    "words as data": (sse(SAYS_HI, "data: It broke."), [*HI, *UNREADABLE]),
     "words": (b"It broke.\n", UNREADABLE),
     "HTML": (HTML, [("error", "What answers at {url} is no model server. Check the base URL.")]),
-    "HTML in the answer": (
-        sse(chunk(content="Hi."))[:-14] + HTML,
-        [*HI, (UNREADABLE[0][0], UNREADABLE[0][1][: -len(QUOTE)])],
-    ),
+    "HTML in the answer": (sse(SAYS_HI)[:-14] + HTML, [*HI, (UNREADABLE[0][0], UNREADABLE[0][1][: -len(QUOTE)])]),
     "nothing": (b"", BROKE),
     "another API": (b'{"status": "ok"}', [("error", "The model server sent an answer that can't be read.")]),
 }
@@ -263,7 +255,7 @@ PICTURES: dict[str, list[Mapping[str, Any]]] = {
 
 @pytest.mark.parametrize("name", PICTURES)
 async def test_picture_in_a_delta_is_a_file_of_the_answer(server: Playing, name: str) -> None:
-    text = [] if "Hi." in str(PICTURES[name]) else [chunk(content="Hi.")]
+    text = [] if "Hi." in str(PICTURES[name]) else [SAYS_HI]
     bubbles, result = await played(server, reply(*text, *PICTURES[name], END))
     assert bubbles[0] == HI[0]
     assert [(file.media_type, file.data) for file in result.files] == [("image/png", PNG)]
@@ -289,7 +281,7 @@ def omni(data: bytes) -> dict[str, Any]:
 def in_parts(data: bytes) -> list[Mapping[str, Any]]:
     """Return chunks with a sound that is cut in the head of its file and in its samples."""
     parts = data[:2], data[2:20], data[20:300], data[300:]
-    return [chunk(content="Hi."), *(chunk(audio={"data": base64.b64encode(part).decode()}) for part in parts), END]
+    return [SAYS_HI, *(chunk(audio={"data": base64.b64encode(part).decode()}) for part in parts), END]
 
 
 SOUNDS: dict[str, tuple[list[Mapping[str, Any]], bytes]] = {
@@ -302,7 +294,7 @@ SOUNDS: dict[str, tuple[list[Mapping[str, Any]], bytes]] = {
         wav(TONE),
     ),
     "files after the text": (
-        [chunk(content="Hi."), END, omni(wav(TONE[:480], 16_000)), omni(wav(TONE[480:], 16_000))],
+        [SAYS_HI, END, omni(wav(TONE[:480], 16_000)), omni(wav(TONE[480:], 16_000))],
         wav(TONE, 16_000),
     ),
     "a file in parts": (in_parts(wav(TONE, 16_000)), wav(TONE, 16_000)),
@@ -371,7 +363,7 @@ CLAUDE: dict[str, tuple[bytes, list[tuple[str, Any]]]] = {
     "no block": (sse(BEGIN, *DELTAS, LAST, STOP), HI),
     "no reason": (sse(BEGIN, *TEXT, STOP), HI),
     "no numbers": (sse(BEGIN, *({**one, "index": None} for one in TEXT), LAST, STOP), HI),
-    "the same number": (sse(BEGIN, *THOUGHT, *TEXT, LAST, STOP), [("reasoning", "Hm."), *HI]),
+    "the same number": (sse(BEGIN, *THOUGHT, *TEXT, LAST, STOP), THOUGHT_HI),
     "a block without texts": (sse(BEGIN, {**OPEN, "content_block": {"type": "text"}}, *DELTAS, LAST, STOP), HI),
     "a delta without a text": (
         sse(BEGIN, OPEN, {**DELTAS[0], "delta": {"type": "text_delta"}}, *DELTAS, LAST, STOP),
@@ -406,12 +398,9 @@ CLAUDE: dict[str, tuple[bytes, list[tuple[str, Any]]]] = {
         sse(BEGIN, MADE[0], {**MADE[1], "delta": {"type": "input_json_delta", "partial_json": "{}"}}, *MADE[1:], LAST),
         [CALL, RESULT, IT_IS],
     ),
-    "tags": (claude("<thi", "nk>Hm.</thi", "nk>\n\nHi."), [("reasoning", "Hm."), *HI]),
-    "a lone closing tag": (claude("Hm.", "</th", "ink>Hi."), [("reasoning", "Hm."), *HI]),
-    "a tag after thoughts": (
-        sse(BEGIN, *THOUGHT, *anthropic_messages.text(1, "</think>Hi."), *ENDING),
-        [("reasoning", "Hm."), *HI],
-    ),
+    "tags": (claude("<thi", "nk>Hm.</thi", "nk>\n\nHi."), THOUGHT_HI),
+    "a lone closing tag": (claude("Hm.", "</th", "ink>Hi."), THOUGHT_HI),
+    "a tag after thoughts": (sse(BEGIN, *THOUGHT, *anthropic_messages.text(1, "</think>Hi."), *ENDING), THOUGHT_HI),
     "a tag of the text": (claude("Hi </thing"), [("output_text", "Hi </thing")]),
     "an end that leaks": (claude("Hi.", "<|im_end|>"), HI),
     "error, no name": (sse(BEGIN, *TEXT, {"type": "error", "error": {"message": "It broke."}}), CLAUDE_FAILED),
@@ -460,15 +449,15 @@ ODD_RESPONSES: dict[str, tuple[bytes, list[tuple[str, Any]]]] = {
     "a content that is a text": (json.dumps(ended({**ITEM, "content": "Hi."})["response"]).encode(), HI),
     "reasoning text": (
         sse(*ASKED, {"type": "response.reasoning_text.delta", "item_id": "r", "delta": "Hm."}, *SAYS, ended()),
-        [("reasoning", "Hm."), *HI],
+        THOUGHT_HI,
     ),
     "reasoning in the item": (
         sse(*ASKED, {"type": "response.output_item.done", "output_index": 0, "item": THINKS}, *SAYS, ended()),
-        [("reasoning", "Hm."), *HI],
+        THOUGHT_HI,
     ),
-    "whole, with reasoning": (json.dumps(ended(THINKS, ITEM)["response"]).encode(), [("reasoning", "Hm."), *HI]),
+    "whole, with reasoning": (json.dumps(ended(THINKS, ITEM)["response"]).encode(), THOUGHT_HI),
     **{
-        f"tags, {name}": (sse(*ASKED, *openai_responses.text(*texts), ended()), [("reasoning", "Hm."), *HI])
+        f"tags, {name}": (sse(*ASKED, *openai_responses.text(*texts), ended()), THOUGHT_HI)
         for name, texts in {
             "cut": ("<thi", "nk>Hm.</thi", "nk>\n\nHi."),
             "a lone one": ("Hm.", "</th", "ink>Hi."),
@@ -767,12 +756,12 @@ async def test_redirect_names_the_address_without_its_query(server: Playing, mod
 
 @pytest.mark.parametrize("end", ["stall", "reset", "cut"])
 async def test_answer_has_ended_after_its_reason(server: Playing, end: Any) -> None:
-    bubbles, result = await played(server, Reply(sse=[chunk(content="Hi."), END], end=end))
+    bubbles, result = await played(server, Reply(sse=[SAYS_HI, END], end=end))
     assert (bubbles, result.finish_reason) == (HI, "stop")
 
 
 async def test_usage_after_the_reason_counts(server: Playing) -> None:
-    _, result = await played(server, Reply(sse=[chunk(content="Hi."), *ending()], end="stall"))
+    _, result = await played(server, Reply(sse=[SAYS_HI, *ending()], end="stall"))
     assert result.usage["output_tokens"] == 9
 
 

@@ -32,14 +32,7 @@ BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 PYTHON = {"PATH": "/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 # The variables that an engine passes to a build.
 BUILDER = (
-    "http_proxy",
-    "https_proxy",
-    "no_proxy",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "NO_PROXY",
-    "PIP_CERT",
-    "SSL_CERT_FILE",
+    *("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "PIP_CERT", "SSL_CERT_FILE"),
 )
 MOUNT = """
 set -eu

@@ -68,12 +68,7 @@ class Subject:
 
     def offers(self, capability: str) -> bool:
         """Return True if the laws of this capability apply."""
-        own = {
-            "processes": self.processes,
-            "raw": self.raw,
-            "queries": self.queries,
-            "ledger": self.ledger,
-        }
+        own = {"processes": self.processes, "raw": self.raw, "queries": self.queries, "ledger": self.ledger}
         return capability not in self.without and bool(own.get(capability, True))
 
 
@@ -189,17 +184,7 @@ def run_program() -> None:
 
 
 Capability = Literal[
-    "base",
-    "branches",
-    "labels",
-    "search",
-    "retention",
-    "events",
-    "links",
-    "raw",
-    "queries",
-    "processes",
-    "ledger",
+    "base", "branches", "labels", "search", "retention", "events", "links", "raw", "queries", "processes", "ledger"
 ]
 
 _SHOWN_CHARACTERS = 1500

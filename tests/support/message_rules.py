@@ -6,11 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pydantic_ai.messages import (
-    ModelMessage,
-    ModelRequest,
-    UserPromptPart,
-)
+from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
 
 from agent import Agent, Run
 from tests.support.scripted_server import Running

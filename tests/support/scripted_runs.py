@@ -21,17 +21,8 @@ QUICK = settings(max_examples=examples(80), suppress_health_check=[HealthCheck.t
 OWNER = "visitor:alice"
 SNIPPETS = [
     *(
-        "\n",
-        "\n\n",
-        "\r\n",
-        " ",
-        "\t",
-        "  indented",
-        "word",
-        " two words",
-        "```py\n\tx = 1\n```\n",
-        "| a | b |",
-        "$x^2$",
+        *("\n", "\n\n", "\r\n", " ", "\t", "  indented", "word", " two words", "```py\n\tx = 1\n```\n"),
+        *("| a | b |", "$x^2$"),
     ),
     *("\U0001f600", "\U0001f469\u200d\U0001f4bb", "e\u0301", "\u00e9", "\u4e2d\u6587", "\u2028", "<b>&amp;", "\x00"),
 ]

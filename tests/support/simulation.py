@@ -406,8 +406,9 @@ class Page:
         if self.conversation is not None and rng.random() < 0.4:
             await asyncio.sleep(rng.uniform(0, 3))
             more = rng.choice((self._delete, self._link, self._link, self._rename, self._import))
-            with suppress(*REFUSED):
-                await more(self.conversation, world.process())
+            if (id_ := self.conversation) is not None:  # another act can have deleted it
+                with suppress(*REFUSED):
+                    await more(id_, world.process())
 
     async def _delete(self, conversation: str, process: Process) -> None:
         """Delete the chat, perhaps while an answer is being written, and undo it perhaps, there or elsewhere."""

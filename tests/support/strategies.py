@@ -28,16 +28,8 @@ from pydantic_ai.usage import RequestUsage
 # Half surrogate pairs are excluded, because they cannot be sent, and stores replace them.
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40) | st.sampled_from(
     [
-        "",
-        " ",
-        "\n",
-        "a\x00b",
-        "\U0001f469\u200d\U0001f4bb",
-        "e\u0301",
-        "\u2028\u2029",
-        "```py\n\t",
-        "</think>",
-        "\\ud800",
+        *("", " ", "\n", "a\x00b", "\U0001f469\u200d\U0001f4bb", "e\u0301", "\u2028\u2029", "```py\n\t"),
+        *("</think>", "\\ud800"),
     ]
 )
 NAMES = st.text("abcdefghij_", min_size=1, max_size=8)

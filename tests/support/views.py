@@ -63,6 +63,12 @@ def chats_of(
     return build_conversations(settings, store or MemoryStore(), MediaStore(folder / "media"), models, tools)
 
 
+async def settle(page: Conversations) -> None:
+    """Wait until all answers have ended and are stored."""
+    await page.live_runs.close(60)
+    page.live_runs.is_closing = False
+
+
 def html_of(bubble: Bubble) -> str:
     """Return the HTML of a bubble, of all its blocks together."""
     return "".join(bubble["blocks"])

@@ -133,22 +133,14 @@ async def test_formula_in_code_is_as_it_was_written() -> None:
 
 
 HOSTILE_MATH = (
-    r"\text{<script>run()</script>}",
-    r"\href{javascript:run()}{x}",
-    r"\url{https://evil.example}",
-    r"\includegraphics{https://evil.example/a.png}",
-    r"\style{background:url(https://evil.example)}{x}",
-    r"\class{problem}{x} \cssId{chat}{x}",
-    r"\htmlData{a=b}{x} \htmlStyle{color:red}{x}",
-    r"\text{a \textbf{b} \textit{c}}",
-    r"\begin{align} x \label{a} \end{align}\eqref{a}",
-    r"\label{x} \ref{x} \tag{<b>} \color{\"><img src=x>}{y}",
-    r"\begin{array}{c\"><img>} x \end{array}",
-    r"""x"><img src=x onerror="run()">""",
-    r"&lt;script&gt; &amp;lt;img&amp;gt; \&lt;img\&gt;",
-    r"</math></div></main><script>run()</script>",
-    r"\unknown<img> \\<svg onload=run()>",
-    "\ufdd0$0\ufdd1 {\ufdd0$1\ufdd1 {\ufdd01 javascript:run()\ufdd1",
+    *(r"\text{<script>run()</script>}", r"\href{javascript:run()}{x}", r"\url{https://evil.example}"),
+    *(r"\includegraphics{https://evil.example/a.png}", r"\style{background:url(https://evil.example)}{x}"),
+    *(r"\class{problem}{x} \cssId{chat}{x}", r"\htmlData{a=b}{x} \htmlStyle{color:red}{x}"),
+    *(r"\text{a \textbf{b} \textit{c}}", r"\begin{align} x \label{a} \end{align}\eqref{a}"),
+    *(r"\label{x} \ref{x} \tag{<b>} \color{\"><img src=x>}{y}", r"\begin{array}{c\"><img>} x \end{array}"),
+    *(r"""x"><img src=x onerror="run()">""", r"&lt;script&gt; &amp;lt;img&amp;gt; \&lt;img\&gt;"),
+    *(r"</math></div></main><script>run()</script>"),
+    *(r"\unknown<img> \\<svg onload=run()>", "\ufdd0$0\ufdd1 {\ufdd0$1\ufdd1 {\ufdd01 javascript:run()\ufdd1"),
 )
 
 
@@ -280,10 +272,10 @@ def test_unknown_language_has_no_colours(language: str) -> None:
     assert colored("def f(): pass", language) == ""
 
 
-@pytest.mark.parametrize("language", sorted(LANGUAGES))
-def test_each_language_is_known(language: str) -> None:
-    found = colored("x", language)
-    assert found == "x" or (found and '<span class="' in found)
+def test_each_language_is_known() -> None:
+    for language in LANGUAGES:
+        found = colored("x", language)
+        assert found == "x" or (found and '<span class="' in found), language
 
 
 def test_long_code_has_no_colours() -> None:

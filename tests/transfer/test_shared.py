@@ -98,14 +98,7 @@ def test_only_what_the_page_shows_is_shared(with_files: bool) -> None:
     assert HIDDEN not in text
     assert "12345" not in text
     for seen in (
-        "Typed",
-        "More",
-        "Seen thoughts",
-        "Seen text",
-        "seen argument",
-        "seen result",
-        "Seen end",
-        "seen-model",
+        *("Typed", "More", "Seen thoughts", "Seen text", "seen argument", "seen result", "Seen end", "seen-model"),
     ):
         assert seen in text
     assert (FILE in text, ID in text, str(NOT_INCLUDED) in text) == (with_files, with_files, not with_files)

@@ -1,12 +1,22 @@
-"""Fixtures for several processes of the page, on each store that needs a server."""
+"""Fixtures of a store of each kind, and of several processes of the page on each store that needs a server."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from agent.history import HistoryStore
+from tests.support.history_stores import KINDS, STORES, Clock
 from tests.support.replica_houses import Build, houses_on
 from tests.support.scripted_server import Running
+
+
+@pytest.fixture(params=KINDS)
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[HistoryStore]:
+    """Give a store of each kind."""
+    opened = await STORES[request.param](tmp_path, Clock())
+    yield opened
+    await opened.aclose()
 
 
 @pytest.fixture(params=["postgres", pytest.param("redis", marks=pytest.mark.full)])

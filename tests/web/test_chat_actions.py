@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from agent.web.ui.handlers import Handlers
 from agent.web.unsent_files import UnsentFiles
 from tests.support.media_files import picture, sound
 from tests.support.scripted_server import Config, Running
-from tests.support.views import chats_of, html_of, view_of, widgets, written
+from tests.support.views import chats_of, html_of, settle, view_of, widgets, written
 
 ANN = Visitor(owner="ann")
 SEES = ModelSpec(id="local:sees", name="sees", label="Sees", provider="vllm", image=True, licence="Apache-2.0")
@@ -63,24 +63,6 @@ async def first(page: Conversations, text: str, *files: Path, **choices: Any) ->
     assert live is not None
     return live.conversation_id, (await view_of(page, "ann", live.conversation_id)).turns[0]["id"]
 
-
-async def settle(page: Conversations) -> None:
-    """Wait until no answer is being written."""
-    await page.live_runs.close(60)
-    page.live_runs.is_closing = False
-
-
-@dataclass(frozen=True)
-class Widget:
-    """A widget as a handler receives it."""
-
-    elem_id: str
-
-
-SETTINGS = {
-    **{"model": SEES.id, "system": "", "reasoning": False, "effort": "", "temperature": 0.5, "max-tokens": 100},
-    **{"tools": False, "extract-text": False},
-}
 
 VERBS: dict[str, Callable[[Conversations, str, str], Awaitable[object]]] = {
     "undo": lambda page, at, id_: page.undo("ann", at, id_),

@@ -26,7 +26,7 @@ from tests.support.history_stores import end_as_lost
 from tests.support.models import QWEN3
 from tests.support.script_language import token
 from tests.support.scripted_server import Config, Running
-from tests.support.views import chats_of, view_of, watch, written
+from tests.support.views import chats_of, settle, view_of, watch, written
 
 ANN = Visitor(owner="ann")
 SPEC = replace(QWEN3, prefill=True)
@@ -49,12 +49,6 @@ async def page(server: Running, tmp_path: Path, store: MemoryStore) -> AsyncIter
     made = page_of(server, tmp_path, store)
     yield made
     await made.aclose()
-
-
-async def settle(page: Conversations) -> None:
-    """Wait until no answer is being written."""
-    await page.live_runs.close(60)
-    page.live_runs.is_closing = False
 
 
 async def cut(page: Conversations, text: str = "!length 5", **choices: Any) -> tuple[str, str]:

@@ -31,7 +31,7 @@ from agent.web.chat.expiry import UNDO_SECONDS, ExpiredConversations
 from agent.web.chat.journal import Omitted, StoreJournal
 from agent.web.chat.titles import first_words
 from agent.web.chat.visitor import Visitor
-from tests.support.history_stores import ALICE, KINDS, MALLORY, STORES, Clock, chain, prompt, started
+from tests.support.history_stores import ALICE, MALLORY, STORES, Clock, chain, prompt, started
 from tests.support.http_client import marker
 from tests.support.media_files import random_png
 from tests.support.scripted_server import Config, Running
@@ -40,13 +40,6 @@ from tests.support.waiting import until
 
 CALLS = ModelSpec(id="local:calls", name="calls", label="Calls", provider="vllm")
 SERVER = Config(rate=500.0, models=("calls",))
-
-
-@pytest.fixture(params=KINDS)
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[HistoryStore]:
-    opened = await STORES[request.param](tmp_path, Clock())
-    yield opened
-    await opened.aclose()
 
 
 @pytest.fixture
@@ -180,10 +173,7 @@ async def test_hit_is_on_the_branch_that_is_shown(store: HistoryStore, listed: C
     conversation, entries = await started(store, "Otters are fast")
     other = chain(prompt("Otters are slow"))
     conversation = await store.save(replace(conversation, head_id=other[0].id, branches=(entries[-1].id,)), other)
-    for head, branch, shown in (
-        (other[0].id, entries[-1].id, "slow"),
-        (entries[-1].id, other[0].id, "fast"),
-    ):
+    for head, branch, shown in ((other[0].id, entries[-1].id, "slow"), (entries[-1].id, other[0].id, "fast")):
         conversation = await store.save(replace(conversation, head_id=head, branches=(branch,)))
         [(_, hit)] = await listed.search(ALICE, "otters")
         assert shown in hit.excerpt

@@ -100,10 +100,7 @@ async def test_text_in_markdown_is_shown_and_kept_nowhere(tmp_path: Path) -> Non
 
         text = "# Plan\n\n<script>1</script> [a](javascript:1) \ufdd01 x\ufdd1"
         assert await shown(json.dumps({"text": text}).encode()) == {
-            "blocks": [
-                "<h1>Plan</h1>\n",
-                "<p>&lt;script&gt;1&lt;/script&gt; [a](javascript:1) \ufffd1 x\ufffd</p>\n",
-            ]
+            "blocks": ["<h1>Plan</h1>\n", "<p>&lt;script&gt;1&lt;/script&gt; [a](javascript:1) \ufffd1 x\ufffd</p>\n"]
         }
         assert await shown(rb'{"text": "a \ud800 b"}') == {"blocks": ["<p>a \ufffd b</p>\n"]}
         wrong = (

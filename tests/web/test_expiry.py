@@ -21,13 +21,7 @@ from agent.history.memory import MemoryStore
 from agent.history.sql.sqlite import SqliteStore
 from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.system.steady_time import SteadyTime
-from agent.web.chat.expiry import (
-    GUEST_PREFIX,
-    MARGIN,
-    ExpiredConversations,
-    RetentionPeriods,
-    add_missing_expiry,
-)
+from agent.web.chat.expiry import GUEST_PREFIX, MARGIN, ExpiredConversations, RetentionPeriods, add_missing_expiry
 from agent.web.chat.journal import Omitted, StoreJournal
 from tests.conftest import App, becomes
 from tests.support.clocks import Clock

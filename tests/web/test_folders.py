@@ -15,6 +15,7 @@ from agent.settings import PublicSettings
 from tests.support.asgi_requests import asked, running_app
 from tests.support.http_client import owner_in
 from tests.support.scripted_server import Running
+from tests.support.views import settle
 
 
 class Visit:
@@ -43,9 +44,7 @@ class Visit:
         return begun["conversation"]
 
     async def settle(self) -> None:
-        runs = self.app.state.conversations.live_runs
-        await runs.close(60)
-        runs.is_closing = False
+        await settle(self.app.state.conversations)
 
     async def rows(self, query: str = "") -> dict[str, str]:
         """Return the folders of the listed chats by their ids."""

@@ -37,16 +37,9 @@ from agent.web.gradio_compat.application import (
 from agent.web.gradio_compat.event_queue import CLOSING
 
 QUEUE_ATTRIBUTES = (
-    "ANALYTICS_MAX_EVENTS",
-    "ANAYLTICS_CACHE_FREQUENCY",
-    "_asyncio_tasks",
-    "active_jobs",
-    "event_ids_to_events",
-    "event_queue_per_concurrency_id",
-    "max_thread_count",
-    "pending_event_ids_session",
-    "pending_messages_per_session",
-    "stopped",
+    *("ANALYTICS_MAX_EVENTS", "ANAYLTICS_CACHE_FREQUENCY", "_asyncio_tasks", "active_jobs", "event_ids_to_events"),
+    *("event_queue_per_concurrency_id", "max_thread_count", "pending_event_ids_session"),
+    *("pending_messages_per_session", "stopped"),
 )
 
 

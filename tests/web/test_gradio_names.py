@@ -16,15 +16,8 @@ PRIVATE_NAMES = (
     *(
         ("event_queue", "gradio.queueing", f"Queue.{name}")
         for name in (
-            "push",
-            "send_message",
-            "get_events",
-            "start_processing",
-            "start_progress_updates",
-            "process_events",
-            "broadcast_estimations",
-            "close",
-            "_cancel_asyncio_tasks",
+            *("push", "send_message", "get_events", "start_processing", "start_progress_updates", "process_events"),
+            *("broadcast_estimations", "close", "_cancel_asyncio_tasks"),
         )
     ),
     ("event_queue", "gradio.utils", "LRUCache"),

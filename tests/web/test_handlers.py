@@ -16,6 +16,7 @@ from agent.providers.connection import Endpoint, ServedModel
 from agent.settings import LocalSettings, PublicSettings, Settings
 from agent.web.app import build_conversations
 from agent.web.chat.choices import Choices
+from agent.web.chat.conversations import Conversations
 from agent.web.chat.visitor import Visitor as Asker
 from agent.web.ui.api import stream_answer
 from agent.web.ui.events import build
@@ -36,11 +37,15 @@ def models() -> FakeLocalModels:
     return FakeLocalModels()
 
 
+def chats(models: FakeLocalModels, folder: Path, **more: Any) -> Conversations:
+    settings = Settings(local=LocalSettings(cache_dir=folder), **more)
+    return build_conversations(settings, MemoryStore(), MediaStore(folder), models, tools=())
+
+
 @pytest.fixture
 async def handlers(models: FakeLocalModels, tmp_path: Path) -> Handlers:
     # A coroutine, because Gradio creates an event loop for widgets if none is running, and never closes it.
-    settings = Settings(local=LocalSettings(cache_dir=tmp_path))
-    return Handlers(build_conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=()), widgets())
+    return Handlers(chats(models, tmp_path), widgets())
 
 
 async def test_page_shows_download_progress(handlers: Handlers, models: FakeLocalModels) -> None:
@@ -106,8 +111,7 @@ async def test_own_prompt_stays(handlers: Handlers, models: FakeLocalModels) -> 
 
 async def test_handlers_change_only_outputs_of_their_events(models: FakeLocalModels, tmp_path: Path) -> None:
     """Gradio refuses an update of a widget that is not an output of the event."""
-    settings = Settings(local=LocalSettings(cache_dir=tmp_path))
-    page = build(build_conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=()))
+    page = build(chats(models, tmp_path))
     kinds = {
         type(widget).__name__ for event in page.fns.values() if event.fn for widget in [*event.inputs, *event.outputs]
     }
@@ -171,10 +175,7 @@ async def test_missing_model_gives_way_to_an_available_one(handlers: Handlers, m
 
 @pytest.mark.parametrize(
     ("spec", "interactive", "words"),
-    [
-        (SMALL, False, "This model, or its server, takes no tools."),
-        (LARGE, True, "Calculator, clock"),
-    ],
+    [(SMALL, False, "This model, or its server, takes no tools."), (LARGE, True, "Calculator, clock")],
     ids=["no-tools", "tools"],
 )
 async def test_tools_switch_follows_model(
@@ -201,8 +202,7 @@ async def test_finished_answer_still_reaches_listener(handlers: Handlers, models
 
 @pytest.mark.parametrize("taken", [True, False], ids=["at home", "over a link"])
 async def test_share_link_takes_no_typed_key(models: FakeLocalModels, tmp_path: Path, taken: bool) -> None:
-    settings = Settings(local=LocalSettings(cache_dir=tmp_path), public=PublicSettings(keys=taken))
-    conversations = build_conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=())
+    conversations = chats(models, tmp_path, public=PublicSettings(keys=taken))
     page = Handlers(conversations, widgets())
     shown = await page.key_typed("sk-of-a-visitor", "openai:gpt-6-luna", page_request())
     words, box = shown[page.widgets.key_said], shown[page.widgets.key]
@@ -226,8 +226,7 @@ async def test_typed_names_do_not_pile_up_connections(handlers: Handlers, monkey
 
 async def test_scripts_call_the_server_through_the_chat_alone(models: FakeLocalModels, tmp_path: Path) -> None:
     """No hidden button is there to be clicked by a script, and no JSON component to be read by one."""
-    settings = Settings(local=LocalSettings(cache_dir=tmp_path))
-    page = build(build_conversations(settings, MemoryStore(), MediaStore(tmp_path), models, tools=()))
+    page = build(chats(models, tmp_path))
     made = [cast(Any, one) for one in page.blocks.values()]
     assert not [one.elem_id for one in made if isinstance(one, gr.Button) and one.visible == "hidden"]
     assert not [one for one in made if isinstance(one, gr.JSON)]

@@ -97,7 +97,6 @@ BODIES: dict[str, tuple[bytes, dict[str, Any]]] = {
         for name, value in VALUES.items()
     },
 }
-GATE = [name for name in BODIES if " as " not in name]
 MORE_ROUTES = [
     ("POST", API + route) for route in ("upload", "cancel", "reset", "call/chat", "queue/join", "run/predict", "x")
 ]

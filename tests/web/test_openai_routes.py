@@ -286,15 +286,7 @@ BODY = st.fixed_dictionaries(
     optional={
         name: JSON
         for name in (
-            "model",
-            "tools",
-            "tool_choice",
-            "stop",
-            "temperature",
-            "max_tokens",
-            "stream_options",
-            "n",
-            "seed",
+            *("model", "tools", "tool_choice", "stop", "temperature", "max_tokens", "stream_options", "n", "seed"),
         )
     },
 )

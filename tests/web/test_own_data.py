@@ -28,7 +28,7 @@ from agent.web.chat.conversations import Conversations
 from agent.web.chat.own_data import OwnData, OwnDataSummary
 from agent.web.chat.visitor import Visitor
 from tests.conftest import App
-from tests.support.history_stores import KINDS, STORES, Clock, started
+from tests.support.history_stores import started
 from tests.support.http_client import HttpVisitor
 from tests.support.live_folders import files_with
 from tests.support.media_files import random_png
@@ -40,13 +40,6 @@ SERVER = Config(rate=50.0, models=("plain",))
 ALICE, MALLORY = "alice", "alice-too"
 NOTHING = OwnDataSummary()
 MARK = "quizzaciously"
-
-
-@pytest.fixture(params=KINDS)
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[HistoryStore]:
-    opened = await STORES[request.param](tmp_path, Clock())
-    yield opened
-    await opened.aclose()
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ from agent.web.chat.visitor import Visitor as Asker
 from tests.conftest import App, Visit, Visitor
 from tests.support.asking_tools import ASKING_CONFIG, send
 from tests.support.scripted_server import Running
-from tests.support.views import chats_of, html_of, view_of, watch, written
+from tests.support.views import chats_of, html_of, settle, view_of, watch, written
 
 ASK = '!text I must know. !tool ask_user {"question": "Which <b>table</b>?", "choices": ["monthly", "yearly"]} !echo'
 SUM = 'calculate {"expression": "6*7"}'
@@ -187,12 +187,6 @@ async def restarted(model_server: Running, tmp_path: Path) -> AsyncIterator[Call
         await one.aclose()
 
 
-async def over(page: Conversations) -> None:
-    """Wait until all answers have ended and are stored."""
-    await page.live_runs.close(seconds=60)
-    page.live_runs.is_closing = False
-
-
 @pytest.mark.parametrize(
     ("script", "sent"),
     [
@@ -225,7 +219,7 @@ async def test_answer_resumes_in_another_process(
     assert asked(*again.turns) == ""
     results = [one for one in model_server.journal()[-1]["body"]["messages"] if one["role"] == "tool"]
     assert [one["content"] for one in results] == sent
-    await over(after)
+    await settle(after)
     with pytest.raises(Conflict, match="no longer open"):
         await after.answer(Asker(owner="ann"), live.conversation_id, "monthly", Choices())
 
@@ -234,7 +228,7 @@ async def test_bad_arguments_are_refused_and_asking_continues(restarted: Callabl
     page = restarted()
     live = await page.send(Asker(owner="ann"), None, {"text": SEND}, Choices(tools=True))
     assert live is not None
-    await over(page)
+    await settle(page)
     with pytest.raises(InputError, match="do not fit"):
         await page.answer(Asker(owner="ann"), live.conversation_id, '{"to": 5, "shout": true}', Choices())
     assert "Allow send to run" in asked(*(await view_of(page, "ann", live.conversation_id)).turns)
@@ -260,7 +254,7 @@ async def suspended(page: Conversations, owner: str) -> tuple[str, QuestionId]:
     """Begin a chat that waits for an approval. Return its id and that of the question."""
     live = await page.send(Asker(owner=owner), None, {"text": SEND}, Choices(tools=True))
     assert live is not None
-    await over(page)
+    await settle(page)
     conversation = await page.store.get(live.conversation_id, owner=owner)
     turn = to_turns(await page.store.history(conversation))[-1]
     assert turn.question is not None
@@ -284,7 +278,7 @@ async def test_approval_counts_only_for_its_question(
                 await page.answer(Asker(owner=who), ids[where], ALLOW, Choices(), QuestionId(ids[run], ids[call_id]))
             assert [(await view_of(page, "ann", one)).turns for one in (chat, other)] == before, name
     assert await there.answer(ann, chat, ALLOW, Choices(), question_id) is not None
-    await over(there)
+    await settle(there)
     [prompt] = (await here.store.history(await here.store.get(other, owner="ann")))[:1]
     await here.undo("ann", other, prompt.id)
     for page in here, there:
@@ -307,7 +301,7 @@ async def test_approved_call_is_made_by_one_process(
     finally:
         SlowStore.pause = 0
     for page in pages:
-        await over(page)
+        await settle(page)
     assert sorted(type(one).__name__ for one in results) == ["Conflict", "Conflict", "Conflict", "LiveRun"]
     assert (tmp_path / "sent.txt").read_text() == "Ann: Hi!\n"
 
@@ -316,7 +310,7 @@ async def test_replies_are_bounded_and_forgotten(restarted: Callable[[], Convers
     page, ann = restarted(), Asker(owner="ann")
     live = await page.send(ann, None, {"text": BOTH}, Choices(tools=True))
     assert live is not None
-    await over(page)
+    await settle(page)
     page.runs.rate_limiter = RateLimiter(PublicSettings(messages=1))
     page.runs.rate_limiter.reserve_answer(ann).release()
     with pytest.raises(Limited, match="1 message a minute"):
@@ -347,7 +341,7 @@ async def test_questions_of_servers_are_asked_field_by_field(model_server: Runni
     pages = [chats_of(model_server.base_url, tmp_path, QWEN, store=store, tools=[THINGS]) for _ in range(2)]
     live = await pages[0].send(ann, None, {"text": "!tool things-order {} !text Ordered."}, Choices(tools=True))
     assert live is not None
-    await over(pages[0])
+    await settle(pages[0])
     page, chat = pages[1], live.conversation_id
     assert (await view_of(page, "ann", chat)).turns == (await view_of(pages[0], "ann", chat)).turns
     assert re.search(r"Things-order asks:.*Your order \(Dish\)", await waiting_for_reply(page, chat), re.DOTALL)
@@ -357,10 +351,10 @@ async def test_questions_of_servers_are_asked_field_by_field(model_server: Runni
     assert [one["label"] for one in turn["buttons"]] == ["Yes", "No", "Refuse"]
     assert await page.answer(ann, chat, "yes", Choices()) is None
     assert await page.answer(ann, chat, "Refuse", Choices()) is not None
-    await over(page)
+    await settle(page)
     assert "It takes one of soup, cake, not" in await waiting_for_reply(page, chat)
     assert await page.answer(ann, chat, "cake", Choices()) is not None
-    await over(page)
+    await settle(page)
     [turn] = (await view_of(page, "ann", chat)).turns
     assert asked(turn) == ""
     assert "cake" in str(turn)
@@ -376,13 +370,13 @@ async def test_requests_of_servers_to_the_model_are_approved(model_server: Runni
     page = chats_of(model_server.base_url, tmp_path, QWEN, tools=[server])
     live = await page.send(ann, None, {"text": '!tool things-poem {"topic": "tea"} !text Read.'}, Choices(tools=True))
     assert live is not None
-    await over(page)
+    await settle(page)
     shown = await waiting_for_reply(page, live.conversation_id)
     assert "The MCP server things wants to ask the model" in shown
     assert "A poem about tea" in shown
     changed = json.dumps({"text": "!text Warm leaves."})
     assert await page.answer(ann, live.conversation_id, changed, Choices()) is not None
-    await over(page)
+    await settle(page)
     results = [one for one in model_server.journal()[-1]["body"]["messages"] if one["role"] == "tool"]
     assert results[-1]["content"].startswith("Warm leaves.")
     await page.aclose()
@@ -397,14 +391,14 @@ async def test_questions_of_agents_below_are_asked(model_server: Running, tmp_pa
     live = await pages[0].send(ann, None, {"text": f"!tool research {task}"}, Choices(tools=True))
     assert live is not None
     outputs = live.run.outputs
-    await over(pages[0])
+    await settle(pages[0])
     assert "".join(text for _, text in outputs) == "I must know.\nask_user…\n"
     assert "Research asks:" in await waiting_for_reply(pages[1], live.conversation_id)
     with pytest.raises(NotFound):
         await pages[1].answer(Asker(owner="bob"), live.conversation_id, "yearly", Choices())
     went_on = await pages[1].answer(ann, live.conversation_id, "yearly", Choices())
     assert went_on is not None
-    await over(pages[1])
+    await settle(pages[1])
     [turn] = (await view_of(pages[1], "ann", live.conversation_id)).turns
     assert asked(turn) == ""
     assert "Found." in str(turn)

@@ -85,10 +85,7 @@ class Topology:
 
 @pytest.fixture(scope="module")
 def topology(
-    database: PostgresServer,
-    start_app: Callable[..., App],
-    server: Running,
-    tmp_path_factory: pytest.TempPathFactory,
+    database: PostgresServer, start_app: Callable[..., App], server: Running, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Topology]:
     port, media = free_port(), tmp_path_factory.mktemp("media")
     one, other = (

@@ -229,11 +229,7 @@ def end_for_page(live: LiveRun) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("script", "is_complete"),
-    [
-        ([Words("output_text", ["Hello"])], True),
-        ([Words("output_text", ["Hello"]), Act("hang")], False),
-        ([], False),
-    ],
+    [([Words("output_text", ["Hello"])], True), ([Words("output_text", ["Hello"]), Act("hang")], False), ([], False)],
     ids=["answered", "stopped", "empty"],
 )
 async def test_end_says_whether_a_waiting_message_can_follow(script: list[Words | Act], is_complete: bool) -> None:

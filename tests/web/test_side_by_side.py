@@ -50,7 +50,7 @@ from agent.web.run_event_routes import AnswerFrames, RunEventRoutes
 from tests.support.history_stores import chain, end_as_lost, prompt
 from tests.support.scripted_server import Config, Running
 from tests.support.turn_edits import applied
-from tests.support.views import html_of, view_of
+from tests.support.views import html_of, settle, view_of
 from tests.support.waiting import until
 
 ANN, BOB = Visitor(owner="ann", address="1.2.3.4"), Visitor(owner="bob")
@@ -99,8 +99,7 @@ class House:
         return live
 
     async def settle(self) -> None:
-        await self.page.live_runs.close(60)
-        self.page.live_runs.is_closing = False
+        await settle(self.page)
 
     async def ask(self, text: str, chat: str | None = None, others: Sequence[Choices] = OTHERS[:1], **more: Any) -> str:
         live = await self.send(text, chat, others, **more)

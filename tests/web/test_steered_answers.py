@@ -38,7 +38,7 @@ from tests.support.asgi_requests import Asked, asked
 from tests.support.history_stores import end_as_lost
 from tests.support.models import FakeLocalModels
 from tests.support.scripted_server import Config, Running
-from tests.support.views import html_of, view_of, watch
+from tests.support.views import html_of, settle, view_of, watch
 from tests.support.waiting import until
 
 ANN = Visitor(owner="ann")
@@ -91,8 +91,7 @@ class House:
 
     async def settle(self) -> None:
         self.is_open.set()
-        await self.page.live_runs.close(60)
-        self.page.live_runs.is_closing = False
+        await settle(self.page)
 
     async def turns(self, chat: str) -> list[Turn]:
         return [*(await view_of(self.page, "ann", chat)).turns]

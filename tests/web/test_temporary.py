@@ -50,7 +50,7 @@ from tests.support.media_files import random_png
 from tests.support.models import FakeLocalModels
 from tests.support.scripted_server import Config, Running
 from tests.support.temporary_chats import begin_temporary
-from tests.support.views import view_of
+from tests.support.views import settle, view_of
 
 ANN, BOB = Visitor(owner="ann"), Visitor(owner="bob")
 SERVER = Config(rate=2000.0, models=("plain",))
@@ -103,8 +103,7 @@ class House:
         await self.ended()
 
     async def ended(self) -> None:
-        await self.page.live_runs.close(seconds=30)
-        self.page.live_runs.is_closing = False
+        await settle(self.page)
 
     async def last_prompt(self, chat: str, owner: str = "ann") -> str:
         conversation = await self.store.get(chat, owner=owner)

@@ -128,13 +128,7 @@ def cited(words: str, *annotations: Mapping[str, Any]) -> Reply:
 def url_citation(words: str, about: str, url: str, title: str) -> dict[str, Any]:
     """Return the annotation that these words of the text cite a page."""
     start = words.index(about)
-    return {
-        "type": "url_citation",
-        "start_index": start,
-        "end_index": start + len(about),
-        "url": url,
-        "title": title,
-    }
+    return {"type": "url_citation", "start_index": start, "end_index": start + len(about), "url": url, "title": title}
 
 
 def answer(words: str) -> Reply:

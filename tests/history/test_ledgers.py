@@ -1,17 +1,20 @@
-"""Ledgers that processes share: two race for one suspended run, and the sentences about a server that is missing.
+"""The faults of ledgers: two processes race for one suspended run, a clock jumps, a place or a server is missing.
 
 What all ledgers promise is in `tests.history.conversation_laws`.
 """
 
 import subprocess
 import sys
+from collections.abc import Callable
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent.errors import ConfigError, HistoryError, StoreUnavailable
-from agent.suspension.ledger import open_ledger
+from agent.history import now
+from agent.suspension.ledger import Ledger, MemoryLedger, SqliteLedger, open_ledger
 from agent.suspension.postgres_ledger import PostgresLedger
 from agent.suspension.redis_ledger import RedisLedger
 from agent.suspension.seals import Seals, ledger_of
@@ -96,3 +99,30 @@ def test_unreadable_url_is_refused_without_password(url: str) -> None:
     with pytest.raises(ConfigError, match="SUSPENSION_LEDGER is") as refused:
         ledger_of({"SUSPENSION_LEDGER": url})
     assert "wrong-word" not in str(refused.value)
+
+
+async def test_unusable_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(HistoryError, match=r"used\.db"):
+        await SqliteLedger(tmp_path / "no-such" / "used.db").use("a", None)
+
+
+LEDGERS: dict[str, Callable[[Path], Ledger]] = {
+    "memory": lambda _: MemoryLedger(),
+    "sqlite": lambda folder: SqliteLedger(folder / "used.db"),
+}
+
+
+@pytest.mark.parametrize("kind", LEDGERS)
+async def test_jump_of_the_clock_frees_no_used_id(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger, ahead, end = LEDGERS[kind](tmp_path), timedelta(), now() + timedelta(hours=1)
+
+    class Jumping:
+        @staticmethod
+        def now(zone: tzinfo) -> datetime:
+            return datetime.now(zone) + ahead
+
+    monkeypatch.setattr("agent.history.values.datetime", Jumping)
+    assert await ledger.use("a", end)
+    for ahead, other in ((timedelta(days=365), "b"), (timedelta(), "c")):  # noqa: B007
+        assert await ledger.use(other, end)
+        assert not await ledger.use("a", end)
