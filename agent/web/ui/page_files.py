@@ -88,7 +88,7 @@ class PageFiles:
             + "".join(f'<link rel="modulepreload" data-page href="{folder}/{one}" />\n' for one in early)
             + f'<link rel="modulepreload" data-page id="page-module" href="{folder}/{self.folder}/{ENTRY}" />\n'
             f'<script type="module" data-page src="{folder}/{self.folder}/{FIRST}"></script>\n'
-            + f'<link rel="stylesheet" href="{folder}/{self.joined}" />\n'
+            + f'<link rel="stylesheet" data-page href="{folder}/{self.joined}" />\n'
             # Gradio does not load a style whose link the page has, and browsers do not load what is disabled.
             + "".join(f'<link rel="stylesheet" disabled href="{folder}/{one}" />\n' for one in styles)
             + "".join(
