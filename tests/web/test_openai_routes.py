@@ -20,6 +20,7 @@ from openai.types.chat import ChatCompletion
 from starlette.types import Message, Receive, Scope, Send
 
 from agent.errors import AgentError
+from agent.settings import PublicSettings
 from agent.web import openai_routes
 from agent.web.openai_routes import _read  # pyright: ignore[reportPrivateUsage]
 from tests.conftest import App
@@ -53,6 +54,28 @@ async def client(own: App) -> AsyncIterator[AsyncOpenAI]:
     """Give OpenAI's SDK, with the key of the page."""
     async with AsyncOpenAI(base_url=f"{own.url}/v1", api_key="a key", max_retries=0) as made:
         yield made
+
+
+@pytest.mark.parametrize(
+    ("given", "header", "status"),
+    [
+        ({"api_key": "a key"}, {}, 401),
+        ({"api_key": "a key"}, {"authorization": b"Bearer another"}, 401),
+        ({"api_key": "a key"}, {"authorization": b"Bearer a key"}, 200),
+        ({}, {}, 200),
+        ({"public": PublicSettings()}, {}, 404),
+        ({"public": PublicSettings(api=True)}, {}, 200),
+    ],
+)
+async def test_only_allowed_programs_see_models_with_a_key(
+    tmp_path: Path, server: Running, given: Any, header: Any, status: int
+) -> None:
+    async with running_app(tmp_path, server.base_url, **given) as app:
+        await app.state.conversations.models.local.ready()
+        answer = await asked(app, "GET", "/v1/models", **header)
+    assert answer.status == status
+    if status == 200:
+        assert [one["id"] for one in json.loads(answer.text)["data"]] == [f"vllm:{TEXT}", f"vllm:{VISION_MODEL}"]
 
 
 def user(text: str) -> Any:

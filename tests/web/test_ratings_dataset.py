@@ -48,6 +48,7 @@ async def test_long_texts_of_a_rating_are_read_in_a_thread(tmp_path: Path, monke
     turn = ConversationTurn(user=None, bubbles=(), note=None)
     await ratings.Ratings(tmp_path / "ratings.jsonl").add(turn, is_good=True, reason="", with_text=True)
     assert json.loads((tmp_path / "ratings.jsonl").read_text())["answer"] == ""
+    assert (tmp_path / "ratings.jsonl").stat().st_mode & 0o777 == 0o600
     assert [one is threading.main_thread() for one in threads] == [False]
 
 
