@@ -66,7 +66,7 @@ GONE = "the process is gone"
 REFUSED = (AgentError, ConnectionError)
 T = TypeVar("T")
 TRIES, MOST_LOOKS = 6, 2_000
-OBEY_S = 15.0
+OBEY_S = 10.0
 """Virtual seconds after which a process knows what others have done with its answer, and a stop has ended it."""
 MOST_QUESTIONS = 60
 """The most questions that a page answers until its chat has none."""
@@ -273,8 +273,8 @@ class World:
     async def disturb_process(self) -> None:
         """Pause a process, so that it goes on with what others have ended, or kill it, or end it in order."""
         old = self.process()
-        if self.rng.random() < 0.3:
-            old.network.held_until = asyncio.get_running_loop().time() + self.rng.choice((3, 12, 30))
+        if self.rng.random() < 0.5:
+            old.network.held_until = asyncio.get_running_loop().time() + self.rng.choice((3, 12, 20, 30))
             return
         self.processes[self.processes.index(old)] = Process(self)
         self.gone.append(old)
