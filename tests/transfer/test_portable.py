@@ -405,7 +405,7 @@ def test_half_of_an_emoji_and_no_number_are_read_together(tmp_path: Path) -> Non
 async def test_turn_of_too_many_messages_is_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: int, *, is_found: bool
 ) -> None:
-    monkeypatch.setattr(portable, "LONGEST_TURN", 4)
+    monkeypatch.setattr(portable, "MOST_IN_TURN", 4)
     said = [ModelResponse([TextPart("Pear.")])] * answers
     entries = chain(prompt("one"), *said, prompt("two"), *said)
     store, media = MemoryStore(), MediaStore(tmp_path)

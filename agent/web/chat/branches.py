@@ -326,8 +326,7 @@ async def read_tree(
     entries, size = dict[str, Entry](), 0
     async with aclosing(_pages(store, conversation, ids[-TREE_MESSAGES:], TREE_BYTES // 8, slot)) as pages:
         async for page in pages:
-            async with slot():
-                size += await LOOKS.run(_bytes_of, page)
+            size += await LOOKS.run(_bytes_of, page)
             entries |= {one.id: one for one in page}
             if size >= TREE_BYTES:
                 break
