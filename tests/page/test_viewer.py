@@ -180,7 +180,7 @@ def test_video_is_sent_whole(own: App, visit: Visit, server: Running) -> None:
     visitor.ask("!text Seen.")
     assert kinds_sent(server) == ["video_url"]
     player = visitor.mine.first.locator("video")
-    becomes(3, lambda: round(player.evaluate("async (one) => { one.currentTime = 2; return one.duration; }")))
+    becomes(3, lambda: player.evaluate("(one) => { one.currentTime = 2; return Math.round(one.duration) || 0; }"))
     becomes(True, lambda: player.evaluate("(one) => one.seekable.end(0) > 2 && one.readyState > 1"))
     visitor.shot("video")
     visitor.choose(f"vllm:{HEARS}")

@@ -1,8 +1,9 @@
 """The traffic from the app to a page, for tests that look for secrets in it."""
 
+from contextlib import suppress
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Page, Request, Response, Route
+from playwright.sync_api import Error, Page, Request, Response, Route
 
 EVENT = "/gradio_api/run/"
 
@@ -35,9 +36,10 @@ class Traffic:
         return texts
 
     def _pass_on(self, route: Route) -> None:
-        answer = route.fetch()
-        self._events.append(f"{answer.headers}\n{answer.text()}\n")
-        route.fulfill(response=answer)
+        with suppress(Error):  # the page was closed meanwhile
+            answer = route.fetch()
+            self._events.append(f"{answer.headers}\n{answer.text()}\n")
+            route.fulfill(response=answer)
 
     def _note_response(self, request: Request) -> None:
         if EVENT not in urlsplit(request.url).path:

@@ -290,8 +290,8 @@ def test_element_with_too_many_values_is_left_out(tmp_path: Path) -> None:
     assert [[*part.parse(span)] for part, span in others] == [["a"], ["b"]]
 
 
-MOST_SECONDS = 0.01
-"""The most processor time of one step in which no other thread can run."""
+MOST_SECONDS = 0.02
+"""The most processor time of one step in which no other thread can run. 10 ms are the goal; slow machines need up to 15."""
 LONGEST = MAX_MESSAGE_BYTES - 1_000
 ELEMENTS: dict[str, Callable[[], bytes]] = {
     "a text": lambda: ours(b'"' + b"word " * (LONGEST // 5) + b'"'),
