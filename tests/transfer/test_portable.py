@@ -291,7 +291,7 @@ def test_element_with_too_many_values_is_left_out(tmp_path: Path) -> None:
 
 
 MOST_SECONDS = 0.02
-"""The most processor time of one step in which no other thread can run. 10 ms are the goal; slow machines need up to 15."""
+"""The most processor time of a step in which no other thread can run. 10 ms are the goal; slow machines need 15."""
 LONGEST = MAX_MESSAGE_BYTES - 1_000
 ELEMENTS: dict[str, Callable[[], bytes]] = {
     "a text": lambda: ours(b'"' + b"word " * (LONGEST // 5) + b'"'),
