@@ -348,7 +348,7 @@ class World:
 
 @dataclass
 class Chat:
-    """What a visitor knows of a chat.
+    """A chat as its visitor knows it.
 
     `texts` and `replies`, by call, were acknowledged. `titles` are those that it can have, empty if the visitor has
     given none. `links` has True for an open link and False for a revoked one by its token, and None for one of which
